@@ -1,14 +1,13 @@
 """Everything that can go wrong, as one small tree by cause.
 
-Three branches say whose turn it is to act (design rule 15):
+Three branches say who has to act (design rule 15):
 
 * `LocalError`: Serai or its caller used something wrongly. Fix the call.
 * `PeerError`: the program at the other end of a wire misbehaved, died or refused. Look at *it*.
 * `MachineError`: the computer would not do it. Look at the installation.
 
 Each leaf says in its docstring what the caller can do. `SeraiError` and the three branches are never raised themselves.
-
-The root of the tree and its three branches, which are never raised themselves; and the facts that errors carry.
+`ExitStatus` and `LimitHit` are facts that errors carry.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ def test_a_bundle_holds_the_extension_and_of_serai_what_the_sdk_needs(shell: She
     own = {"__main__.py", "weather.py", "skies.py", "places/__init__.py", "places/names.py", "places/names.txt"}
     packages = (HOUSE / "sdk", HOUSE / "dialects" / "hookproto")
     sdk = {f"serai/{file.relative_to(HOUSE).as_posix()}" for package in packages for file in package.rglob("*.py")}
-    carried = ["__init__", "lazy", "version", "errors/__init__", "errors/root", "dialects/__init__"]
-    carried += ["dialects/yoi/__init__", "dialects/yoi/theirs"]
+    carried = ["__init__", "lazy", "version", "errors", "dialects/__init__"]
+    carried += ["dialects/yoi/__init__", "dialects/yoi/peer_side"]
     stubs = {"serai/__init__.pyi", "serai/sdk/__init__.pyi"}
     sources = own | sdk | stubs | {f"serai/{name}.py" for name in carried}
     assert set(form["files"]) == sources | {f"{name}c" for name in sources if name.endswith(".py")}

@@ -337,7 +337,7 @@ Path("home/guests/ro/extension.json").write_text('{"name": "ro", "exec": "x"}')
 Path("home/guests/ro/deep/er/file").touch()
 for path, mode in (("home/guests/ro/deep/er", 0o000), ("home/guests/ro/deep", 0o555), ("home/guests/ro", 0o555)):
     os.chmod(path, mode)
-installing.remove(installing.choose(find(), "ro"))
+installation.remove(installation.choose(find(), "ro"))
 print(os.listdir("home/guests"))
 """
         assert unprivileged.run(folder, script) == "[]\n"

@@ -1,9 +1,10 @@
-"""What a session needs of an agent, whether it is our own loop or a program that is driven.
+"""What a session needs of an agent, whether it is the resident or a driven program.
 
-A driver takes one prompt at a time and plays it on the session's `EventHub`. What it cannot do, its capabilities say:
-callers degrade on purpose, and asking for it all the same is an error of its own (spec agents 8.2).
+A driver takes one prompt at a time and reports it to the session's `EventHub`. Its capabilities say what it cannot do: callers
+degrade on purpose, and a request for it all the same is an error of its own (spec agents 8.2).
 
-What others have to say while a turn runs. The app joins an agent with policy and guests here; alone it asks its reader.
+`NeedsApproval` and `Interceptors` are what others contribute while a turn runs: the app connects an agent with policy and guests
+here. Without them, an agent asks the reader of its turn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`serai.agent(NAME)`: the one door to every agent. One table, plus entry points of the group `serai.agents`.
+"""`serai.agent(NAME)` opens a session with any agent: one table, plus entry points of the group `serai.agents`.
 
-What agents there are, whether each can be used here, and what it can do. A program may be asked for its version.
+`agent_statuses` says which agents there are, whether each can be used here, and what it can do. A program may be asked for its
+version.
 """
 
 from __future__ import annotations

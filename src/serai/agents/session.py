@@ -1,9 +1,7 @@
 """A conversation with an agent, the same for every agent: prompts in, turns out.
 
-`async with` outside, an idempotent `close()` inside (design rule 11). Leaving it leaves nothing: the turn that runs is interrupted,
-the agent is gone, what was said is on disk.
-
-A conversation on disk while it happens: the session's events, its steered texts and its compactions.
+`async with` outside, an idempotent `close()` inside (design rule 11). Closing interrupts the running turn and ends the agent; what
+was said is on disk. `SessionPersistence` stores the session's events, steered texts and compactions as they happen.
 """
 
 from __future__ import annotations

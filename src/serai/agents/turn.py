@@ -1,6 +1,6 @@
 """One prompt's work, as its reader sees it: events in order, an end, and a result that any number of callers may wait for.
 
-A turn driven to its end: what it asks goes to a surface, what it says to a sink (spec agents 1.13).
+`run_turn` runs one to its end: its requests go to a surface, its events to a sink (spec agents 1.13).
 """
 
 from __future__ import annotations

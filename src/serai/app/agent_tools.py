@@ -1,4 +1,4 @@
-"""How an agent and the guests meet: the tools it gets, who may hold back what it says, and where guests' wishes go."""
+"""What an agent gets of the guests: the tools, and the interceptors that may hold back its messages."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The whole house in one object: guests, an agent, a policy, a store, a recorder and a surface, joined.
+"""Everything in one object: guests, an agent, a policy, a store, a recorder and a surface.
 
-async with serai.App(agent="resident", policy="rules.toml") as app:
-    result = await app.submit("summarise this repository")
+    async with serai.App(agent="resident", policy="rules.toml") as app:
+        result = await app.submit("summarise this repository")
 
-A text's way: input transformers → message hooks → the agent's turn → events to the store, the guests and the surface. Whatever a
-turn, a guest or an agent wants done goes through `app.pipeline`.
+The path of a text: input transformers → message hooks → the agent's turn → events to the store, the guests and the surface. Every
+call and every approval of a turn, a guest or an agent goes through `app.pipeline`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""What the app hands to its agent.
+"""Assembles an app: its options and their defaults, everything that is open, and what the app gives to its agent.
 
-Which plugins a session began with: kept in it, and given back to whoever goes on with it (spec yoi 10.2).
-
-Else a session would move to another content of a plugin by itself, with what the old one was granted in mind.
-
-How the house is put together: what may be chosen, and what is taken where nothing was.
+A session stores which plugins it began with, and gets them again when it is resumed (spec yoi 10.2). Else it would move to another
+content of a plugin by itself, with the grants of the old one in mind.
 """
 
 from __future__ import annotations

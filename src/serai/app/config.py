@@ -1,14 +1,10 @@
-"""What is set, for this person in this folder, and where each value comes from.
+"""The settings for this person in this folder, and where each value comes from.
 
-Later ones win: what is shipped, the person's `config.toml`, the project's `.serai/config.toml`, variables, the command line. But a
-project is somebody else's word (design rule 12): `config` says of every key what it may do with it. What does not count
-is noted with the reason and is never an error; a file that cannot be understood is one.
+Later ones win: what is shipped, the person's `config.toml`, the project's `.serai/config.toml`, variables, the command line. A
+`config.toml` is checked as a whole; one that cannot be understood is an error.
 
-A `config.toml` as it is read: all of it checked, and each value by its path.
-
-What a project's settings may do (design rule 12): one row for every key.
-
-Until `serai trust` they may only narrow. What does not count has a reason, which the person is told.
+A project's settings are somebody else's (design rule 12): until `serai trust` they may only narrow, and `project_rule` says of
+every key what a project may do with it. A value that does not count is noted with the reason and is never an error.
 """
 
 from __future__ import annotations

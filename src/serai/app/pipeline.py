@@ -1,9 +1,9 @@
-"""The one path of every tool call and every approval, whoever wants it (docs/design-rules.md, "The path of a call"):
+"""The one path of every tool call and every approval (docs/design-rules.md, "The path of a call"):
 
     deny rules → interceptors (block or rewrite, in order) → policy on the final arguments → a person, if it says "ask" → decision
 
-A rewrite never escapes: whatever an interceptor or a person makes of a call is what the rules judge, and what a person makes of it
-is seen by the interceptors too. What was judged is what runs: the desk shows a copy.
+A rewrite never escapes: the rules judge what an interceptor or a person made of a call, and the interceptors see what a person
+made of it. What was judged is what runs: a person is shown a copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What an agent does beside the turns that people want: turns that it begins by itself, and what it asks about work on the side."""
+"""The surfaces of an app: the person's, with its failures caught; those of a turn's requests and of guests; and turns without a
+prompt.
+
+`ApprovalEvents` makes events of the session of what a person is asked. `AgentTurnRunner` plays turns that the agent begins by
+itself, and asks about its work on the side.
+"""
 
 from __future__ import annotations
 

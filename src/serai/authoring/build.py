@@ -1,8 +1,7 @@
 """`serai guest build`: a plugin's component from its source, with the tool chain of its language (spec yoi 20).
 
-Tool chains for plugins: found where they are, never installed by us, and run as bounded child processes.
-
-Plugins in JavaScript (componentize-qjs), in C (zig's compiler) and as component text.
+Here are JavaScript (componentize-qjs), C (zig's compiler) and component text. Tool chains are found where they are, never
+installed by us, and run as bounded child processes.
 """
 
 from __future__ import annotations

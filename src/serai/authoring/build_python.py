@@ -1,6 +1,6 @@
-"""What an extension in Python offers as the tables of a plugin.toml: its author has written all of it once already.
+"""A plugin in Python: the extension, the SDK and an interpreter in one component (componentize-py).
 
-A plugin in Python: the extension, the SDK and an interpreter in one component (componentize-py).
+The tables of its plugin.toml come from what the extension offers, which its author has written once already.
 """
 
 from __future__ import annotations

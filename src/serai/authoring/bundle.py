@@ -1,10 +1,9 @@
-"""What a program imports, seen without running it: which modules beside it go into a bundle, and what a bundle cannot carry.
+"""What `serai guest bundle` makes: one file of an extension, its modules and the SDK, that a bare `python3 -S -E` runs.
 
-What `serai guest bundle` makes: one file of an extension, its modules and the SDK, that a bare `python3 -S -E` runs.
+It is a zip archive with a `__main__.py` (PEP 441). Nothing in it is compressed: it starts sooner, and its bytes do not depend on a
+zlib. Beside each module lies its bytecode for the Python that bundled; another Python skips that and reads the source.
 
-It is a zip archive with a `__main__.py` (PEP 441). Nothing in it is compressed: it starts sooner, and its bytes do not depend on
-anybody's zlib. Beside each module lies its bytecode for the Python that bundled; another Python passes that over and reads the
-source.
+The imports of a program are found without running it: which modules beside it go into the bundle, and what a bundle cannot carry.
 """
 
 from __future__ import annotations
@@ -255,7 +254,7 @@ def carried_files() -> list[Path]:
         module = house.joinpath(*name.split(".")[1:])
         files += (
             sorted(file for file in module.rglob("*") if file.suffix in (".py", ".pyi"))
-            if module.is_dir()
+            if (module / "__init__.py").is_file()
             else [module.with_suffix(".py")]
         )
     return files

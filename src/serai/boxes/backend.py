@@ -1,7 +1,7 @@
-"""What every backend of boxes is: one small interface, and a record of what it really gives (spec hooks 8).
+"""The interface of every backend of boxes, and a record of what a backend really gives (spec hooks 8).
 
 A backend starts boxes and finds them again; it knows nothing of hooks, records or time to live. All of that is the manager's
-(`serai.boxes.manager`), and the commands inside a box are its porter's (`serai.boxes.control`).
+(`serai.boxes.manager`); commands inside a box go through `serai.boxes.box_client`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The bytes between us and a porter: one connection, and what a command's streams and a terminal are on it (spec hooks 3.7, 4).
-
-The wire to the porter of a box, from our side: run commands, move files, reach ports (spec hooks 4).
+"""The client of the server inside a box: run commands, move files, reach ports (spec hooks 3.7, 4).
 
 Each call has a connection for itself; those that are left clean are used again. A call that is given up closes its connection,
-which ends what it started in the box.
+which ends what it started in the box. `CommandStream` and `BoxTerminal` are a command's streams and a terminal on a connection.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""What is on disk of a box: enough for another process to end it and to undo what its hooks did.
+"""The records of all boxes in one SQLite file, shared by every process of this user (spec hooks 5).
 
-The records of all boxes in one SQLite file, shared by every process of this user (spec hooks 5).
+A record is enough for another process to end the box and to undo what its hooks did. Durable before effect (design rule 14): WAL
+with full sync, one short transaction for each step. Nothing here is asynchronous; the manager calls it from a thread of its own.
 
-Durable before effect (design rule 14): WAL with full sync, one short transaction for each step. Nothing here is asynchronous; the
-manager calls it from a thread of its own.
-
-Hook state at rest, encrypted when a person has configured a key (spec hooks 5).
-
-AES-256-GCM from `cryptography`, which is imported only here: who sets no key needs no library.
+Hook state is encrypted at rest when a person has configured a key (spec hooks 5): AES-256-GCM from `cryptography`, which is
+imported only here, so that no library is needed without a key.
 """
 
 from __future__ import annotations

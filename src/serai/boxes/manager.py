@@ -1,22 +1,17 @@
-"""Boxes: made, found, halted and ended; what each step leaves on disk lets another process finish it.
+"""Boxes: created, found, paused and ended; what each step leaves on disk lets another process finish it.
 
     async with Boxes.usual() as boxes:
         async with boxes.box("web", hooks=[Hook("./mint-token")]) as box:
             print((await box.exec("cat /root/.token")).stdout)
 
-How a box is made is in `making`, how it ends in `settling`. No lock is held anywhere: an id is taken by its row in the store, and
-boxes are made side by side (spec hooks 3.3).
+A box is created in durable steps (spec hooks 3.3): the id is taken and the intent written; each hook runs and its state is
+written; the box starts; files and script go in; the record says that it is there. Whatever fails on the way, what is on disk by
+then is enough to undo the rest. `teardown` ends a box. No lock is held anywhere: an id is taken by its row in the store, and boxes
+are created side by side.
 
-One box, as its user has it.
+Pause and resume run to their end once begun, and neither costs a box its disk, whatever goes wrong (spec hooks 3.5).
 
-How a box comes to be, one durable step after the other (spec hooks 3.3):
-
-the id is taken and the intent written; each hook runs and its state is written; the box starts; files and script go in; the record
-says it is there. Whatever fails on the way, and whoever is killed, what is on disk by then is enough to undo the rest.
-
-Pause and resume. Once begun they go on to their end, and neither costs a box its disk, whatever goes wrong (spec hooks 3.5).
-
-`[boxes]` of the person's config.toml. A typing error is an error: a hook that is not run would not be missed at once.
+The settings are `[boxes]` of the person's config.toml. An unknown key is an error: a hook that does not run would not be missed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""How our own programs are started: from where this package is, whoever's Python environment that may be.
+"""Who holds the processes of a box: this process, so that the box dies with it, or a keeper, so that it does not.
 
-Talking to a keeper: one request on a connection of its own.
-
-Who holds the processes of a box: we ourselves, so that it dies with us, or a keeper, so that it does not.
-
-Either starts the launcher (`serai.boxes.programs.launcher`), reads its one line, and can end it. A backend neither knows nor cares
-which it is.
-
-Who looks after a box: a process by its name, and which of the managers in it.
+Either starts the launcher (`serai.boxes.programs.launcher`), reads its one line, and can end it; a backend does not know which. A
+keeper is asked with one request on a connection of its own. Our programs are started from where this package is, whatever the
+Python environment. A box's owner is a process, by an identity that is not reused, and one of the managers in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a box ends, and who ends it when its owner cannot any more.
+"""How a box ends, and how another process ends it when its owner cannot any more.
 
-One order for all: processes and disk, then the destroy hooks, each noted when it has run, then the record. So whoever is killed on
-the way, the next one goes on from there; hooks may be told twice of an end, never not at all (spec hooks 2.3).
+One order for all: processes and disk, then the destroy hooks, each noted when it has run, then the record. After a kill on the
+way, the next process resumes from there; hooks may be told twice of an end, never not at all (spec hooks 2.3).
 
 As a program this is what a keeper becomes (`serai.boxes.programs.keeper`).
 """
@@ -261,7 +261,7 @@ def remove_log(boxes: Boxes, record: BoxRecord) -> None:
 def command(boxes: Boxes) -> list[str]:
     """How a keeper becomes the one that settles. No secret is in it: it shows in a process list."""
     config = {"home": boxes.home, "limits": boxes.limits.changes(), "key_file": boxes.key_file}
-    return [*program_command("settling", alone=False), json.dumps(config)]
+    return [*program_command("teardown", alone=False), json.dumps(config)]
 
 
 def main(config: str, generation: str, reason: str, descriptor: str) -> None:

@@ -1,6 +1,6 @@
-"""`serai agent`: the agents there are, whether each can be used here, and what it lets others do.
+"""`serai agent`: the agents there are, whether each can be used here, and what it supports.
 
-`serai agent sessions` and `serai agent show`: the sessions that an agent program keeps itself.
+`serai agent sessions` and `serai agent show` read the sessions that an agent program stores itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`serai box`: sandboxes from the command line. Made here they are kept: each has a keeper, and outlives the command.
+"""`serai box`: sandboxes from the command line. Boxes made here are kept: each has a keeper, and outlives the command.
 
-`serai box exec|shell|put|get`: what goes into a box and comes out of it, through its porter.
+`serai box exec|shell|put|get` move things into a box and out of it, through the server inside.
 """
 
 from __future__ import annotations

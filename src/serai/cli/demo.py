@@ -1,10 +1,8 @@
-"""`serai demo`: one run of the whole house, told as a story. Offline, in seconds, leaves nothing behind.
+"""`serai demo`: one run of the whole system in parts. Offline, in seconds, leaves nothing behind.
 
-Every line is printed from what really happened: events, decisions, files, processes, the recording.
-
-The act of `serai demo` that shows a box: a hook mints a token for it, a command runs in it, the token is revoked with it.
-
-The act of `serai demo` with a WASM plugin: it reads a note in the folder that it was granted, and nothing outside of it.
+Every line is printed from what really happened: events, decisions, files, processes, the recording. Here are the part with a box
+(a hook mints a token for it, a command runs in it, the token is revoked with it) and the part with a WASM plugin (it reads a note
+in the folder that it was granted, and nothing outside of it).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The acts of `serai demo` that play in an app: a conversation with the resident, guests in two dialects, rules and a person.
+"""The parts of `serai demo` that run an app: a conversation with the resident, guests in two dialects, rules and a person.
 
-The act of `serai demo` in which the guard of the acts before stands over Claude Code: the real one, or one that plays a script.
-
-The real program is started where it is installed, with a home of the story's own and a model on loopback: nothing leaves the
-machine.
+In the last one the guard of the parts before stands over Claude Code: the real one, or one that plays a script. The real program
+is started where it is installed, with a home of the demo's own and a model on loopback: nothing leaves the machine.
 """
 
 from __future__ import annotations

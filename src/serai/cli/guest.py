@@ -1,8 +1,7 @@
-"""`serai guest`, and its alias `serai ext`: which guests there are, how they come and go, and their logs (spec zot 1.4).
+"""`serai guest`, and its alias `serai ext`: list, show, add, remove, enable and disable guests, and their logs (spec zot 1.4).
 
-`serai guest logs`: what a guest has written to stderr, and the host's remarks about it.
-
-`serai guest show`: one guest, what counts for it, and all that it offers.
+`serai guest logs` prints what a guest has written to stderr, and the host's remarks about it; `serai guest show` one guest, its
+settings and all that it offers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`serai guest new` and `serai guest bundle`: the beginning of an extension, and one file of it.
+"""`serai guest new` and `serai guest bundle`: a new extension, and one file of it. `serai guest check`: whether a guest conforms.
 
-`serai guest check`: whether a guest keeps to its protocol, shown with the frames that prove it and what to do.
+A check shows the frames that prove each finding, and what to do.
 """
 
 from __future__ import annotations
@@ -258,15 +258,15 @@ def check(
             raise click.UsageError("a plugin is only looked at: --call, --command, --rule and --env have no meaning for it")
         _check_plugin(path, strict=strict, as_json=as_json)
         return
-    from serai.testing.conformance import checker
+    from serai.testing import conformance
 
     given = [_call(text) for text in calls]
     for line in commands:
         if not _is_text(line):
             raise click.UsageError(f"--command {escape_text(line)}: it is no text in UTF-8")
     try:
-        report = checker.check(path, calls=given, commands=commands, only=only, environ=checker.environment(grants=grants))
-    except (NoGuest, checker.UnknownRule) as error:
+        report = conformance.check(path, calls=given, commands=commands, only=only, environ=conformance.environment(grants=grants))
+    except (NoGuest, conformance.UnknownRule) as error:
         raise click.UsageError(escape_text(str(error))) from None
     if as_json:
         show_json(report)

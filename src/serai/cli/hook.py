@@ -1,8 +1,7 @@
-"""`serai hook`: for authors of box hooks. Tries one with a made-up box, and checks one against the protocol.
+"""`serai hook`: for authors of box hooks. Runs one with a made-up box, and checks one against the protocol.
 
-What a hook answers with may be a credential: neither a content nor a state is ever shown, unless a person asks for the state.
-
-`serai hook check`: whether a hook keeps to its protocol, shown with the requests that prove it and what to do.
+A hook's answer may hold a credential: neither a content nor a state is ever shown, unless a person asks for the state. `serai hook
+check` shows the requests that prove each finding, and what to do.
 """
 
 from __future__ import annotations

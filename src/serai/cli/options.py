@@ -1,6 +1,6 @@
-"""What the commands about guests share: their options, the way in and out of a host, and what their exit status means.
+"""What the commands about guests share: their options, opening and closing a host, and their exit status.
 
-Whether a path is a plugin's. Imports next to nothing: every `serai guest check` asks.
+It imports little, because most commands load it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One plugin alone in a host: what `serai guest run`, `status` and `restart` do.
+"""`serai guest pack`, `wit`, `run`, `status` and `restart`: the commands for plugins alone (spec yoi 19).
 
-`serai guest pack`, `wit`, `run`, `status` and `restart`: what there is for plugins alone (spec yoi 19).
+The last three open a host with one plugin in it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """`serai guest grant` and `serai guest revoke`: what a plugin asks for, what it gets, and what has changed (spec yoi 10).
 
-A grant is bound to id, version and digest: what changes later is another plugin, whose difference is shown before anybody says yes.
-
-The options that give a plugin something: of `serai guest grant` and `serai guest run`.
-
-A plugin never has more than it asks for (spec yoi 1), so a flag for what its manifest does not request is a mistake and is said.
+A grant is bound to id, version and digest: what changes later is another plugin, and the difference is shown before anybody
+agrees. The grant options are also those of `serai guest run`. A plugin never has more than it asks for (spec yoi 1), so an option
+for what its manifest does not request is an error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""`serai record`: what was said on every wire.
+"""`serai record`: recordings as people read them, one line per frame or the frames in full.
 
-A recording as people read it: one line per frame, or the frames in full.
-
-Whatever is shown comes from programs one may not trust, or from somebody else's file. So every text goes through `shown`: what
-looks like a secret is masked, and what a terminal would act upon is spelt out.
+What is shown comes from programs one may not trust, or from somebody else's file. So every text goes through `shown`: what looks
+like a secret is masked, and terminal escapes are spelt out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`serai run`: one prompt, done by an agent with the guests of this place, under the policy, on record.
+"""`serai run`: one prompt, done by an agent with the guests of this folder, under the policy, recorded.
 
-Who wants a run to end, and how: a signal, the time, a reader that has left.
+A run ends early by a signal, by its time limit, or when the reader of its output has left.
 """
 
 from __future__ import annotations

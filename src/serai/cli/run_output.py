@@ -1,13 +1,9 @@
-"""Where the text of a run goes: to a terminal at once, else some of it together, and never at the cost of the loop.
+"""The output of a run: the model's text on stdout and what happens meanwhile on stderr, or every event as a line of JSON.
 
-A pipe that nobody reads and a terminal that is held up (Ctrl-S) must not keep guests, time-outs and Ctrl-C from being heard. So
-both are opened once more, without blocking, which concerns nobody else who has them; what they do not take waits, and whoever
-speaks is told to wait with it (`behind`, `room`).
-
-A run as it is printed: what the model says on stdout, what happens meanwhile on stderr; or every event as a line of JSON.
-
-Printing is told of each event and must neither raise nor be slow: what is said goes through a small buffer, and what cannot be
-written is kept as an error for the end.
+Printing must neither raise nor be slow: text goes through a small buffer, to a terminal at once, else in larger pieces, and what
+cannot be written is kept as an error for the end. A pipe that nobody reads and a terminal that is stopped (Ctrl-S) must not block
+guests, time-outs and Ctrl-C. So both are opened once more, without blocking, which affects no other holder; what they do not take
+waits, and the writer is told to wait (`behind`, `room`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Between the host and a dialect: what an adapter is given to take a guest in, and what it gives back.
+"""Between the host and a dialect: what an adapter is given to start a guest, and what it returns.
 
-The host is neutral; whatever a dialect needs to say is said in `host/adapters/<dialect>.py`. An adapter is a function
-`async def start(taking: Taking) -> Running`: it starts the guest and returns once it is ready, or raises and leaves nothing
-behind.
+The host is neutral; everything about a dialect is in `host/adapters/<dialect>`. An adapter has a function `async def start(taking:
+StartContext) -> GuestConnection`: it starts the guest and returns once it is ready, or raises and leaves nothing behind.
 
-What went wrong with a call, as a code for models and scripts: one for each kind of failure (design rule 7).
-
-What a guest may ask of Serai. The app answers; a host that is used alone answers nothing.
+`code_of` has a code for each kind of failure of a call, for models and scripts (design rule 7). `Services` is what a guest may
+request from Serai: the app answers; a host that is used alone answers nothing.
 """
 
 from __future__ import annotations

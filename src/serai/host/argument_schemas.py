@@ -1,6 +1,4 @@
-"""How big values are, and what a schema's check will cost at most: found before anything is built or checked.
-
-Checks a tool's arguments against the schema that its guest gave.
+"""Checks a tool's arguments against the schema that its guest gave, and bounds the cost of such a check beforehand.
 
 A schema is a program that a guest sends us: it may be huge, point at the network, or make a check last for ever. So before it is
 built it is measured (`measure`) and its shape is judged (`SchemaCost`); what does not pass is reported and the tool goes

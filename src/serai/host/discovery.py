@@ -1,9 +1,8 @@
-"""What the homes of others say that counts for their guests: piglet's list of extensions that are off (spec piglet 1.2).
-
-Which guests there are, which of them are started, and why the others are not.
+"""Which guests there are, which of them are started, and why the others are not.
 
 Places in order: each `--guest PATH`, the project's folders, the user's, and zot's and piglet's own homes where the person has
-switched them on. Finding only reads: nothing is started here, and what a project says counts only once it is trusted.
+switched them on. Discovery only reads: nothing is started here, and what a project says counts only once it is trusted. Of
+piglet's home its list of disabled extensions counts as well (spec piglet 1.2).
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""One guest: its place in the house, whatever state it is in, and what is asked of it.
+"""One guest: its state, the supervision of its process, and calls to it.
 
-A guest that is down stays in place (design rule 8): its tools answer `TOOL_UNAVAILABLE`, its interceptors answer by their
-`on_failure`. `guest` sees to its process.
+A guest that is down stays registered (design rule 8): its tools answer `TOOL_UNAVAILABLE`, its interceptors answer by their
+`on_failure`.
 
-The states a guest can be in, and one start of it.
-
-The supervision of a guest's process, one for all dialects (design rule 9).
-
-A crash is followed by another start, later each time and not for ever; a reload starts the new process first, swaps in one step
-and lets the old one finish.
+Supervision is the same for all dialects (design rule 9). A crash is followed by another start, later each time and not for ever; a
+reload starts the new process first, swaps in one step and lets the old one finish. A `GuestRun` is one start.
 """
 
 from __future__ import annotations

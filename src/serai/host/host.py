@@ -1,12 +1,11 @@
-"""The host: finds guests, takes them in, and brings calls, commands and events to them. Neutral: no dialect is known here.
+"""The host: finds guests, starts them, and brings calls, commands and events to them. Neutral: no dialect is known here.
 
-async with Host.discover() as host:
-    print([tool.name for tool in host.tools])
-    result = await host.call_tool("weather", {"city": "Bern"})
+    async with Host.discover() as host:
+        print([tool.name for tool in host.tools])
+        result = await host.call_tool("weather", {"city": "Bern"})
 
-What a person types: `/name args` is a command, everything else is for the model (spec zot 4.2).
-
-What is asked of the guests of a house: tools, commands, shortcuts, models. The owner is looked up at the moment of the call.
+The owner of a tool, command, shortcut or model is looked up at the moment of the call. Of a typed text, `/name args` is a command
+and everything else is for the model (spec zot 4.2).
 """
 
 from __future__ import annotations

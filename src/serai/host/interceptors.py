@@ -1,8 +1,7 @@
-"""Who may say no: interceptors of every stage in their order, guards that must hold, and a gate on the final call.
+"""Who may say no: interceptors of every stage in their order, guards that must hold, and a final check of the call.
 
-What guests have to say to what a person types, to the system prompt, and to a conversation that has become too long.
-
-A guest is asked once for each, however many handlers it has of that kind, in the place of the first of them (spec piglet FIX-16).
+`TextHooks` is what guests add to a typed text, to the system prompt, and to a conversation that has become too long. A guest is
+asked once for each, however many handlers it has of that kind, in the place of the first of them (spec piglet FIX-16).
 """
 
 from __future__ import annotations

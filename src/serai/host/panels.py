@@ -1,12 +1,10 @@
-"""The one panel slot of the house (spec zot 4.6): who owns it, how it looks, and where its keys go.
+"""The one panel slot of a host (spec zot 4.6), and what guests have put on the surface to stay (spec piglet 8.0).
 
 A panel opens only because a command answered so. Esc and Ctrl+C never reach a guest: they close the panel. A crash or a reload of
-the owner closes it too, and whoever is displaced is told.
+the owner closes it too, and a displaced owner is told.
 
-What guests have put on the surface to stay: it goes with the process that put it there (spec piglet 8.0).
-
-Widgets, overlays and status segments have a key each, which all guests share: who sets one last has it, and only from then on
-does it go with that one.
+Widgets, overlays and status segments go with the process that put them there. They have a key each, which all guests share: the
+last guest to set one owns it, and only from then on does it go with that guest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a guest wants done: the answers of its commands, its event handlers and its shortcuts, and what it wants seen.
+"""What a guest wants done: the answers of its commands, its event handlers and its shortcuts, and what it wants shown.
 
 zot's five actions and piglet's action results in one list. A surface or the app carries them out; a guest never does so itself.
-
-What is on the screen now: the sum of all actions so far. Pure, so that every surface and every test sees the same.
+`ScreenState` is the sum of all actions so far. It is pure, so that every surface and every test sees the same.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What is asked of a person, and what they decide.
+"""What a person is asked, what they decide, and what they typed or pressed as an answer.
 
-An approval or a question is raised with a private callback for its answer, so `await ask.allow()` works for whoever got hold of it
-and imports nothing upwards. It is answered once; silence is never yes (design rule 7). `approvals` reads what a person types.
+An approval or a question is raised with a private callback for its answer, so `await ask.allow()` works for any holder and imports
+nothing upwards. It is answered once; silence is never yes (design rule 7).
 
-What a person typed or pressed, as an answer: for every surface that has text or buttons (spec agents 1.13).
-
-Pure functions. What cannot be understood is said to be so: it is never a no, and never a yes.
+Typed replies are parsed by pure functions, for every surface that has text or buttons (spec agents 1.13). A reply that cannot be
+understood is reported as such: it is never a no, and never a yes.
 """
 
 from __future__ import annotations

@@ -24,21 +24,7 @@ from typing import Any, NamedTuple, Self
 
 from serai.testing.guest_process import GuestProcess, Misbehaved, StrictHost, ambient, command_line, with_python
 
-__all__ = [
-    "ACTIONS",
-    "ANSWERS",
-    "EVENTS",
-    "FRAMES",
-    "INTERCEPTABLE",
-    "LONGEST",
-    "Flaws",
-    "Frame",
-    "ZotHost",
-    "is_base64",
-    "misplaced",
-    "no_json",
-    "parsed",
-]
+__all__ = ["Frame", "Misbehaved", "ZotHost"]
 
 Frame = dict[str, Any]
 Texts = list[str]  # a list of strings, as a type of a field

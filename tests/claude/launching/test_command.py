@@ -75,7 +75,7 @@ def test_equal_options_give_an_equal_line_and_start_nothing(tmp_path: Path, monk
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a process was started")
 
-    for where in ("os.posix_spawn", "os.fork", "subprocess.Popen.__init__", "serai.wire.process.posix_spawn"):
+    for where in ("os.posix_spawn", "os.fork", "subprocess.Popen.__init__", "serai.wire.plain_process.posix_spawn"):
         monkeypatch.setattr(where, started)
     (tmp_path / "s.json").write_text('{"a":1}')
     options = ClaudeOptions(model="m", ask_rule=True, settings="s.json", mcp_servers={"b": {"command": "x"}}, serai_tools=True)

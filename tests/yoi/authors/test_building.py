@@ -201,7 +201,7 @@ def test_a_component_in_python_gets_the_extension_the_sdk_and_nothing_else(shell
     kept = json.loads((tmp_path / "kept.json").read_text())
     own = {name for name in kept["files"] if not name.startswith("serai/")}
     assert own == {"extension.py", "words.py", "serai_component.py"}
-    assert {"serai/sdk/adapters/yoi.py", "serai/dialects/yoi/theirs.py"} <= kept["files"].keys()
+    assert {"serai/sdk/adapters/yoi.py", "serai/dialects/yoi/peer_side.py"} <= kept["files"].keys()
     assert not any("msgspec" in text for name, text in kept["files"].items() if name.startswith("serai/dialects"))
     assert "--stub-wasi" in kept["argv"]
     assert "import yoi:host/fs@1.0.0;" in kept["wit"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serai.host.adapters.yoi import finder as stores
+from serai.plugins import package_store as stores
 from serai.wire.plain_process import PlainSpawner
 from tests.cli import guests
 from tests.cli.guests import objects

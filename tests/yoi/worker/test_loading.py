@@ -158,9 +158,9 @@ sys.path[:0] = [sys.argv[1]]
 libc = ctypes.CDLL(None, use_errno=True)
 def check(result):
     if result < 0: raise OSError(ctypes.get_errno(), "no")
-from program.confine import filter_calls, give_up_files, limit
+from program.confine import filter_calls, give_up_files, set_resource_limit
 held = give_up_files()
-limit("NPROC", 0)
+set_resource_limit("NPROC", 0)
 sealed = filter_calls()
 if not sealed and what not in ("open", "write", "list"): print("unknown"); os._exit(0)
 try:
@@ -243,7 +243,7 @@ async def test_without_seccomp_and_landlock_it_goes_on_and_says_so(
 
 async def test_where_the_bindings_look_different_the_public_way_is_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     argv = command("main")
-    spoiled = argv[4].replace("from program.main", "import program.calling as c; c._string_kind = lambda: 99; from program.main")
+    spoiled = argv[4].replace("from program.main", "import program.component as c; c._string_kind = lambda: 99; from program.main")
     monkeypatch.setattr(module, "command", lambda entry: [*argv[:4], spoiled, *argv[5:]])
     worker = await house.open(wat.caller("fs", "read", wat.INPUT))
     assert house.wires.has(b'"direct":false')

@@ -1,10 +1,9 @@
-"""One client at the MCP endpoint: its socket, its token, its calls. Bounded in everything it can make us keep.
+"""An MCP server at a unix socket: guests' tools for agents that cannot take tools inside their own protocol.
 
-Guests' tools for agents that cannot take tools inside their own protocol: an MCP server at a unix socket.
-
-Who may come in: processes of this user, through a folder that is closed to everybody else, with the token of this session as their
-first line. What they get is guests' tools and nothing more, and each call is decided where it runs, like any other. An agent is
-given `ToolEndpoint.launch` as a server to start: `serai mcp-attach` brings its pipes to the socket.
+It admits processes of this user, through a folder that is closed to everybody else, with the token of this session as their first
+line. They get guests' tools and nothing more, and each call is decided where it runs, like any other. An agent is given
+`ToolEndpoint.launch` as a server to start: `serai mcp-attach` connects its pipes with the socket. An `EndpointClient` is one
+connection; everything that it can make Serai keep is bounded.
 """
 
 from __future__ import annotations

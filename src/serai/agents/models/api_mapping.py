@@ -1,6 +1,6 @@
-"""What the APIs have in common when a neutral request becomes theirs: names, ids, schemas, images, arguments, prices.
+"""What the model APIs share: the parts of a request (names, ids, schemas, images, arguments, prices) and an answer as it grows.
 
-One answer as it grows: pieces in, chunks out, and at last the whole of it. Sans-IO; each API's events are read by its own.
+An `AnswerBuilder` takes pieces, returns chunks, and at last the whole answer. Sans-IO; each API decodes its own events.
 """
 
 from __future__ import annotations

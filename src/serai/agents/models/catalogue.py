@@ -1,9 +1,7 @@
-"""The catalogue: which models there are. A file of our own, and the person's `models.toml` over it.
+"""The catalogue: which models there are, from a file of our own and the person's `models.toml` over it; and which one is meant.
 
-`[[models]]` describes a model as a whole. `[[override]]` changes a few things of one, whoever describes it and whatever they say of
-the rest later; where there is no such model it changes nothing.
-
-Which model is meant: the rules of spec piglet 6.5, and what to do when nobody has said anything.
+`[[models]]` describes a model as a whole. `[[override]]` changes a few fields of one, whichever file describes it; where there is
+no such model it changes nothing. `resolve` and `choose` apply the rules of spec piglet 6.5, also when nobody has named a model.
 """
 
 from __future__ import annotations

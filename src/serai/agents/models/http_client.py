@@ -1,9 +1,8 @@
-"""Headers and addresses: what can be sent, and what of it must not be told.
+"""The HTTP client of the model APIs: headers and addresses, the client under an SDK, and server-sent events.
 
-The HTTP client under an SDK. Ours, because theirs follows redirects with all that is sent, reads an error however long it is,
-and asks the proxies of the process's own environment.
-
-Server-sent events, sans-IO: bytes in, the data of each event out. Names, ids and comments are of no use here.
+The client is our own, because those of the SDKs follow redirects with all that is sent, read an error however long it is, and use
+the proxies of the process's own environment. Headers and addresses are checked before they are sent, and their secrets are known.
+`SseDecoder` is sans-IO: bytes in, the data of each event out. Names, ids and comments of events are ignored.
 """
 
 from __future__ import annotations

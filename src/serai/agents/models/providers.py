@@ -1,11 +1,7 @@
-"""From a model to who streams it: a table by API, imported when it is needed.
+"""From a model to the provider that streams it: a table by API, imported when it is needed, and a pool of open providers.
 
-Which models the servers on this machine have: a person names such a server in `models.toml`, and what it serves it tells itself.
-
-Only those are asked that are on this machine and speak like OpenAI's (spec piglet 7.1, `host/syncModels`). A server that does not
-answer, or not sensibly, has none.
-
-The models at hand, and those who stream them.
+`probe_local_servers` asks the servers on this machine that a person names in `models.toml` which models they have. Only those that
+speak OpenAI's API are asked (spec piglet 7.1, `host/syncModels`). A server that gives no usable answer has none.
 """
 
 from __future__ import annotations

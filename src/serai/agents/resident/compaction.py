@@ -1,11 +1,10 @@
-"""A guest's compactor at work (spec piglet 5.8): asked in the background when a step has settled, or when somebody wants it now.
-
-What it answers takes the place of what it was given; messages that came meanwhile follow. That happens only where the conversation
-in memory and the one on disk say the same: between a step's end and the next answer, or between two turns.
-
-A conversation that grows too long for its model is shortened: by a registered compactor, else by a summary of the model's own.
+"""A conversation that grows too long for its model is shortened: by a guest's compactor, else by a summary of the model's own.
 
 The newest messages stay as they are. When nobody can summarise, the oldest go: a conversation that cannot go on helps nobody.
+
+A guest's compactor (spec piglet 5.8) is asked in the background when a step has settled, or on request. Its answer replaces what
+it was given; messages that came meanwhile follow. That happens only where the conversation in memory and the one on disk say the
+same: between a step's end and the next answer, or between two turns.
 """
 
 from __future__ import annotations

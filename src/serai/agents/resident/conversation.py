@@ -1,11 +1,8 @@
-"""What was said in a session, as the model sees it, and what it took.
+"""A session's conversation as the model sees it, in a form that a model accepts, and what its answers cost.
 
-A conversation that a model will take: every call has its result right behind it, and it is not too long. Values in, values out.
-
-Providers refuse a conversation in which a call has no result, or a result no call: one interrupted tool would make a session
-useless for ever. So it is repaired when it is loaded and when a turn ends, however that came about (spec piglet 6.4).
-
-What a model's answers cost.
+Every call has its result right behind it, and the conversation is not too long. Providers refuse a conversation in which a call
+has no result, or a result no call: one interrupted tool would make a session useless. So it is repaired when it is loaded and when
+a turn ends, however that came about (spec piglet 6.4). Values in, values out.
 """
 
 from __future__ import annotations

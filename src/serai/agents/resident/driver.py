@@ -1,8 +1,7 @@
-"""Work on the side: a prompt with the same model and only those tools that may run unseen (spec piglet 6.7).
+"""The resident: our own agent loop over a model. It takes its tools from a `ToolBox` and its decisions from a callable.
 
-It has a conversation of its own, nothing of it is kept or told as it happens, and its answer is told at the end.
-
-The resident: our own agent loop over a model. It takes its tools from a `ToolBox` and its decisions from a callable.
+`BackgroundRuns` runs prompts on the side, with the same model and only the tools that may run unseen (spec piglet 6.7). Such a run
+has a conversation of its own; nothing of it is stored or reported as it happens, and its answer is reported at the end.
 """
 
 from __future__ import annotations

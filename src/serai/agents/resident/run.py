@@ -5,7 +5,7 @@ The events of a run come in the order of spec piglet 6.3:
     turn started, turn prepared, { step started, pieces*, message, tool called*, usage, step ended, (tool started, tool ended)*,
     step settled, [steps exhausted] }+, [compacted], turn ended
 
-However it ends, the conversation is one that a model will take (`history`).
+However it ends, the conversation is one that a model accepts (`conversation`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""The system prompt: its parts in the order of spec piglet 6.9. Values in, text out.
+"""What a run of the resident works with: its model, its tools, its rules. Everything but the conversation, which is the run's.
 
-A run's side of the stage. It is shut when the run is over: what comes of it afterwards is nobody's business (FIX-22).
-
-Which of the tools a model is offered, and how much it is told of them (spec piglet 6.6).
-
-Tools are looked up by name whenever they are called: a guest that was started again in the meantime is reached, and one that is
-down answers for itself (FIX-23).
-
-What a resident works with: its model, its tools, its rules. Everything but the conversation, which is the run's.
+`system_prompt` has the parts of the prompt in the order of spec piglet 6.9. `ToolSet` says which tools a model is offered and with
+how much detail (spec piglet 6.6); tools are looked up by name at every call, so that a guest that was restarted is reached and one
+that is down answers for itself (FIX-23). `RunOutput` is what a run may report and ask; it is shut when the run is over, and what
+comes later is dropped (FIX-22).
 """
 
 from __future__ import annotations

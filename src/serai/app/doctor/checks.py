@@ -1,9 +1,8 @@
-"""What `serai doctor` looks at, a function for each part. They read; none starts a guest, sends anything or changes a setting.
+"""What `serai doctor` checks, one function for each section. They read; none starts a guest, sends anything or changes a setting.
 
 No line may hold the value of a variable or of a setting: an error often quotes what it is about, and that may be a key in the
-wrong place. `serai.cli.discreet` takes out what is left.
-
-What `serai doctor` says of agents: which can be used, where the program of a driven one is, and which would be used.
+wrong place. `serai.app.doctor.redaction` removes what is left. The section on agents says which can be used, where the program of
+a driven one is, and which would be used.
 """
 
 from __future__ import annotations

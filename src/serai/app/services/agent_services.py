@@ -1,8 +1,7 @@
-"""Work on the side, begun by a guest (spec piglet 6.7).
+"""Services about the agent (spec piglet 7.1, 7.2): steering the run, its conversation, and background work.
 
-Services that steer the run: what is said to the agent, when it stops, how long its conversation is (spec piglet 7.1, 7.2).
-
-The agent's conversation as it is in memory: to be looked at, and to be replaced (spec piglet 7.1). The session on disk stays.
+`ControlService` says something to the agent, stops it or compacts its conversation. `ConversationService` reads and replaces the
+conversation in memory; the session on disk stays. `BackgroundService` begins work on the side (spec piglet 6.7).
 """
 
 from __future__ import annotations

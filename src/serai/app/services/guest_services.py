@@ -1,10 +1,8 @@
-"""The bus: what guests tell each other, by topic (spec piglet 7.1).
+"""Services for and about guests (spec piglet 7.1).
 
-Services about settings: what is configured, and a guest's own file beside it (spec piglet 7.1).
-
-A guest asks the person something: one dialog at a time, each answered exactly once (spec piglet 7.1, FIX-26, FIX-31).
-
-Who else is in the house, and what they offer (spec piglet 7.1).
+`BusService` is the bus: what guests publish to each other, by topic. `ConfigService` reads settings, and a guest's own file beside
+them. `DialogService` asks the person: one dialog at a time, each answered exactly once (FIX-26, FIX-31). `GuestService` lists the
+other guests and what they offer.
 """
 
 from __future__ import annotations

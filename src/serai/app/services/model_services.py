@@ -1,8 +1,8 @@
-"""A model for guests: one answer, or a private agent that works for them (spec piglet 7.1). Nothing of it is told or kept.
+"""Services about models (spec piglet 6.5, 7.1).
 
-Keys of providers, for guests to which a person has granted them (design rule 13). No value is ever logged.
-
-Services about models: which there are, another one, and what a person's `models.toml` says of them (spec piglet 6.5, 7.1).
+`ModelService` lists models, switches to another, and changes a person's `models.toml`. `ChatService` is a model for guests: one
+answer, or a private agent that works for them; nothing of it is reported or stored. `CredentialService` gives keys of providers to
+guests to which a person has granted them (design rule 13); no value is ever logged.
 """
 
 from __future__ import annotations

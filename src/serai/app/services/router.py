@@ -1,8 +1,8 @@
-"""From a guest's request to the operation that does it: who may ask, for what, with which arguments, and how much at once.
+"""From a guest's request to the operation that serves it: which guest may ask, for what, with which arguments, and how much at
+once.
 
-Which services a guest may use, and whose keys it may have. The person's settings say so; nobody else does.
-
-A group of services: a table of operations, each with what it takes and who does it.
+A `ServiceGroup` is a table of operations, each with its arguments and its function. `ServiceGrants` says which services a guest
+may use and whose keys it may have; only the person's settings say so.
 """
 
 from __future__ import annotations

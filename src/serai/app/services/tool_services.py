@@ -1,6 +1,6 @@
 """Services about tools (spec piglet 7.1): which there are, and to run one, on the same path as an agent's calls.
 
-Copies of files from before they were changed (spec piglet 6.10, 7.1).
+`UndoService` restores copies of files from before they were changed (spec piglet 6.10).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Boxes that are processes of this machine: what `namespaces` and `process` share.
 
 Each box has a folder, named by its generation (a box id may be one character, or come again): `about.json`, its disk, the sockets
-of its porter and its keeper, the markers `paused` and `frozen`. So every process of this user finds every box again, and one that
-was paused is told from one that crashed (spec hooks 3.2).
-
-Remove a folder and all that is in it, whatever a box made of it.
+of its server and its keeper, the markers `paused` and `frozen`. So every process of this user finds every box again, and a paused
+box is distinguished from one that crashed (spec hooks 3.2). `remove_tree` removes a folder, whatever a box made of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Terminals for commands: where they come from, and how a program gets one as its controlling terminal.
+"""A command that the box server has started: its descriptors, its terminal, its end, and how to reach everything that it started.
 
-In a plain box the porter cannot open one: a rule of Landlock's that lets it would be for all terminals of the machine, the person's
-own among them. Its guard, which is outside, opens them and passes the descriptors on.
-
-A program that the porter has started: its descriptors, its end, and how to reach all that it started in turn.
+In a plain box the server cannot open a terminal: a Landlock rule that lets it would be for all terminals of the machine, the
+person's own among them. Its guard, which is outside, opens them and passes the descriptors on.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""One connection to the porter: what is asked on it, and the work for it (spec hooks 4). `VERBS` has it all.
+"""The box server: the program inside every box, which does there what we ask of it (spec hooks 4). Standard library only.
 
-A frame is four bytes of length (big-endian) and JSON: `{"verb", "data"}`, answered by `{"data"}` or `{"err"}`. After `dial`, `pty`,
-`putfile` and an `exec` with `stream` raw bytes follow; such a connection is closed when the request is refused, so that raw bytes
-are never read as frames.
-
-The porter: the program inside every box, which does there what we ask of it (spec hooks 4). Standard library only.
+A frame is four bytes of length (big-endian) and JSON: `{"verb", "data"}`, answered by `{"data"}` or `{"err"}`; `VERBS` has them
+all. After `dial`, `pty`, `putfile` and an `exec` with `stream` raw bytes follow; such a connection is closed when the request is
+refused, so that raw bytes are never read as frames.
 
 One thread, one edge-triggered poll. Each connection is a generator: it does what can be done now and yields when it has to wait,
-with the time by which it wants to go on at the latest. Whatever happens to its descriptors or its command makes it go on.
+with the latest time to resume. Any event on its descriptors or its command resumes it.
 
-Its process is forked into the box, where no module can be found any more: it and its neighbours (`connection`, `command`, `files`,
-`frames`, `box_command`) import everything at the top.
+The process is forked into the box, where no module can be found any more: this module, `box_command`, `file_tree` and `frames`
+import everything at the top.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a box finds on its disk when it starts: folders, a small /etc, and which parts of the machine it sees read-only.
+"""What all ways of making a box share: the launcher's configuration, the processes it watches, and how they begin together.
 
-What all ways of making a box share: what the launcher is told, the processes it watches, and how they begin together.
+Also what a box finds on its disk when it starts: folders, a small /etc, and which parts of the machine it sees read-only.
 """
 
 from __future__ import annotations

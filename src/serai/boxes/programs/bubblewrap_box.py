@@ -1,7 +1,7 @@
 """A box made by bubblewrap: for users whose machine lets only that program make user namespaces.
 
-It has the same layout and the same filter of system calls; it knows no ranges of ids and no overlays. Its porter cannot be forked:
-a Python of the machine runs it inside, with our programs as an archive on its standard input: no folder of ours is visible there.
+It has the same layout and the same system call filter; it has no ranges of ids and no overlays. Its server cannot be forked: a
+Python of the machine runs it inside, with our programs as an archive on its standard input: no folder of ours is visible there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a porter gives up before it serves, for itself and for everything that it will start.
+"""What a box server gives up before it serves, for itself and for everything that it will start.
 
 The order matters: capabilities are needed for the steps before, a change of credentials clears the death signal, and nothing may
-be left to do once the filter of system calls is in place.
+be left to do once the system call filter is in place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files of a box as its porter sees them: found without leaving the box, written so that nobody else reads along."""
+"""The files of a box as its server sees them: found without leaving the box, written so that no other user can read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes over a porter's wire (sans-IO): frames, requests, and the values in them (spec hooks 4)."""
+"""The frames, requests and values on the wire of the box server and the keeper (sans-IO, spec hooks 4)."""
 
 from __future__ import annotations
 

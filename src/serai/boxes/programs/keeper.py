@@ -1,15 +1,16 @@
 """The keeper of a kept box: one small process that outlives the command which made the box.
 
-It starts the launcher, waits, and at the end (destroy, time to live, death of the box, SIGTERM) *becomes* the program that settles
-the box: destroy hooks, disk, record. Until then it needs the standard library alone and a few megabytes. It has the environment of
-whoever made the box, because that is how hooks are configured (spec hooks 1.11); so nothing of a box is ever forked from it.
+It starts the launcher, waits, and at the end (destroy, time to live, death of the box, SIGTERM) *becomes* the program that ends
+the box (`serai.boxes.teardown`): destroy hooks, disk, record. Until then it needs the standard library alone and a few megabytes.
+It has the environment of the process that made the box, because that is how hooks are configured (spec hooks 1.11); so nothing of
+a box is ever forked from it.
 
 Its creator holds the other end of its stdin until the box is registered and says so; a creator that dies before leaves a box that
-nobody was told of, which is settled at once.
+nobody knows of, which is ended at once.
 
-On `keeper.sock` it answers frames as a porter does: `state`, `stop` (end the box, leave its record alone: a create that failed),
-`pause` (the same, marked as paused first, so that nobody who dies over it leaves a box half paused) and `destroy` (answered at the
-end of settling, by what it has become).
+On `keeper.sock` it answers frames as the box server does: `state`, `stop` (end the box, leave its record alone: a create that
+failed), `pause` (the same, marked as paused first, so that a death in between leaves no box half paused) and `destroy` (answered
+at the end, by the program that it has become).
 """
 
 from __future__ import annotations

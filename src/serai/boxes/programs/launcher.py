@@ -1,15 +1,13 @@
-"""The launcher: one for each box. It makes the box around the porter, tells that it is ready, and ends it when its owner does.
+"""The launcher: one for each box. It makes the box around the server, reports that it is ready, and ends it when its owner ends.
 
 Standard input is a lifeline: its end means that the owner is gone, or wants the box gone. Standard output gets one line of JSON,
-`{"ready": true, "pid": …}` or `{"error": …, "hint": …}`; standard error is the log of the box. Its exit status is the porter's.
+`{"ready": true, "pid": …}` or `{"error": …, "hint": …}`; standard error is the log of the box. Its exit status is the server's.
 
-The porter is forked, not executed: a box needs no Python, so any base tree will do. If the launcher itself is killed, the kernel
-kills the porter, and with it everything in its namespaces.
+The server is forked, not executed: a box needs no Python, so any base tree will do. If the launcher itself is killed, the kernel
+kills the server, and with it everything in its namespaces.
 
-The log of a box: what its processes say on their standard error, up to a limit.
-
-They get a pipe, not the file: a porter that somebody took over could fill the disk of the machine. A resource limit would not do,
-for it would hold for the files of the box too.
+The processes of a box write their standard error to a pipe, not to the log file, and the log has a limit: a server that was taken
+over could fill the disk of the machine. A resource limit would also hold for the files of the box.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A box without namespaces: a porter in a folder, as far as Landlock and seccomp confine it.
+"""A box without namespaces: a server in a folder, as far as Landlock and seccomp confine it.
 
-Without a process namespace nobody ends everything at once, so a guard stands between the launcher and the porter. All three
-take in orphans (subreaper): whatever daemon a command leaves comes to one of them. When the launcher dies, the guard kills
-all that is left; when the guard dies, the launcher does.
+Without a process namespace nothing ends all processes at once, so a guard stands between the launcher and the server. All three
+adopt orphans (subreaper): a daemon that a command leaves comes to one of them. When the launcher dies, the guard kills all that is
+left; when the guard dies, the launcher does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The seed's small words: agent types, formats, event types and kinds, and the one shape of an event (spec agents 1.3, 1.19).
+"""The seed's vocabulary (agent types, formats, event types and kinds), the shape of an event, and JSON lines in and out.
 
-JSON lines in and out, as the seed's protocol layer has them: a decoder of events, an encoder of values (spec agents 1.6).
+The names are those of spec agents 1.3 and 1.19; the decoder of events and the encoder of values are those of the seed's protocol
+layer (spec agents 1.6).
 """
 
 from __future__ import annotations

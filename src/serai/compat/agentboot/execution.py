@@ -1,9 +1,8 @@
-"""A handle whose producer holds it directly: for agents in this very process, such as mocks (spec agents 1.12).
+"""One execution: a session that is opened for one prompt, its turn as the seed's handle, and an end that is kept (spec agents
+1.9).
 
-One execution: a session that is opened for one prompt, its turn as the seed's handle, and an end that is kept (spec agents 1.9).
-
-What ends it runs as a task of its own, so that the process is gone and the lifecycle store told even if nobody
-waits (spec agents 1.8).
+The end runs as a task of its own, so that the process is gone and the lifecycle store is told even if nobody waits (spec agents
+1.8). `ControlledHandle` is held by its producer directly: for agents in this process, such as mocks (spec agents 1.12).
 """
 
 from __future__ import annotations

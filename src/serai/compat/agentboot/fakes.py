@@ -1,8 +1,7 @@
-"""A child that is no process: its pipes are real, its program is whoever holds the other ends. For tests and demonstrations.
+"""Fake processes for tests and demonstrations: a factory that records, processes that are scripted (spec agents 5.1).
 
-Processes that are none, for tests and demonstrations: a factory that records, processes that are scripted (spec agents 5.1).
-
-They go the very way that real ones do: through pipes, framing and the stop ladder.
+They go the same way as real ones: through pipes, framing and the stop ladder. The pipes of a `MemoryChild` are real; its program
+is the code that holds the other ends.
 """
 
 from __future__ import annotations

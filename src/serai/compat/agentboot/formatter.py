@@ -1,15 +1,8 @@
-"""Values that anybody may have written, as text that a terminal may show. What is not of the wanted type reads as nothing.
+"""Claude Code's frames as text for people (spec agents 2.15). One formatter for each stream.
 
-A use of a tool in a line: a row for each tool of Claude Code (spec agents 5.2 F14). Adding one adds a row.
-
-What came of a tool, in a few lines: a row for each tool that has a way of its own (spec agents 5.2 F18).
-
-Claude Code's frames as text for people (spec agents 2.15). One formatter for each stream.
-
-It remembers the names of tools by the ids of their uses, to label results; ids are never shown. What has nothing to show is "",
-and nobody sends that on. Nothing that comes in makes it raise, and no terminal escape gets out.
-
-Claude Code's frames as text for people (spec agents 2.15).
+It remembers the names of tools by the ids of their uses, to label results; ids are never shown. A frame with nothing to show is
+"", which is not sent on. No input makes it raise, and no terminal escape gets out; a value of another type than expected reads as
+empty. Uses of tools (spec agents 5.2 F14) and their results (spec agents 5.2 F18) have a row for each tool.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A person's side of an execution: who answers what is asked, and the loop that puts it to them (spec agents 1.13).
+"""A person's side of an execution: a prompter that answers requests, and the loop that asks it (spec agents 1.13).
 
-The seed's callbacks: a handler that is put together from parts, and the loop that calls it (spec agents 1.14).
-
-A part that is missing denies. Who wants the seed's auto-approve says so: `CompositeHandler(default=Allow())` (design rule 7).
+Also the seed's callbacks: a handler that is put together from parts, and the loop that calls it (spec agents 1.14). A part that is
+missing denies. The seed's auto-approve has to be chosen: `CompositeHandler(default=Allow())` (design rule 7).
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The seed's neutral messages: what any agent says, with the seed's JSON names (spec agents 1.19).
+"""The seed's neutral messages, with its JSON names (spec agents 1.19), and its `Result` with its helpers (spec agents 1.15).
 
-What came of an execution: the seed's `Result` with its helpers (spec agents 1.15).
-
-What an execution tells and what it is told back: the seed's two sealed unions (spec agents 1.10).
-
-The fields after the seed's own are ours. Routing (`chat_id`, `platform`, `bot_uuid`) is stamped here and never into a tool's input.
+Also the seed's two sealed unions: the events of an execution and the responses to it (spec agents 1.10). The fields after the
+seed's own are ours. Routing (`chat_id`, `platform`, `bot_uuid`) is stamped here and never into a tool's input.
 """
 
 from __future__ import annotations

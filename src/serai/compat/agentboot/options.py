@@ -1,8 +1,7 @@
-"""How an agent is to be executed, and what a driver makes of that: the seed's records (spec agents 1.4, 1.17, 1.18).
+"""How an agent is executed, and what a driver makes of that: the seed's records (spec agents 1.4, 1.17, 1.18).
 
-Options and launch specs count in seconds; `Config` has JSON names and so counts in nanoseconds, as the seed's JSON does.
-
-Who takes part in an execution: the seed's interfaces of agents, drivers and transports (spec agents 1.1).
+Options and launch specs count in seconds; `Config` has JSON names and so counts in nanoseconds, as the seed's JSON does. Also the
+seed's interfaces of agents, drivers and transports (spec agents 1.1).
 """
 
 from __future__ import annotations

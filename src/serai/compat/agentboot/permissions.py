@@ -1,12 +1,8 @@
-"""The types of seed 002's permissions, with its JSON names (spec agents 1.16); `permissions` decides with them.
+"""The seed's permission types, with its JSON names, and its permission handler on Serai's policy (spec agents 1.16).
 
-The default mode is `manual` here; the seed's `auto` has to be chosen (design rule 7). Durations are nanoseconds, as the seed's are.
-
-Seed 002's permission handler on our engine and our desk: no second algorithm (spec agents 1.16).
-
-Its blacklist is a deny rule, its whitelist a remembered allow, its cache what we remember, its pending table our desk.
-
-The seed's permission types (spec agents 1.16).
+There is no second algorithm: the blacklist is a deny rule, the whitelist a remembered allow, the cache our remembered decisions,
+the pending table our pending approvals. The default mode is `manual`; the seed's `auto` has to be chosen (design rule 7).
+Durations are nanoseconds, as in the seed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""What an agent of the seed asks: each request in a task of its own, answered in the words of its transport (spec agents 1.9).
+"""The seed's runner: a driver and a transport of one agent, and a factory for its process, as an `Agent` (spec agents 1.8).
 
-A driver and a transport of the seed as one driver of Serai: it plays the process of a launch spec on a session's stage.
-
-This is the seed's runner algorithm (spec agents 1.8) where ours differs only by its marked corrections: noise is passed over, what
-asks has a task of its own, the process is ended by the ladder, and nothing waits in the reader.
-
-The seed's runner: a driver and a transport of one agent, and a factory for its process, as an `Agent` (spec agents 1.8).
+`TransportDriver` makes one driver of Serai of the two: it plays the process of a launch spec on a session's `EventHub`. This is
+the seed's algorithm with the corrections of the spec: noise is skipped, each request of the agent has a task of its own and is
+answered in the form of its transport (spec agents 1.9), the process is ended by the stop ladder, and nothing waits in the reader.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The events of a session in the seed's messages (spec agents 1.19). What an agent tells in these words itself stays so.
+"""Any agent of Serai as the seed's `Agent`: its session's turn behind the same handle as a runner's.
 
-Any agent of Serai's as the seed's `Agent`: its session's turn behind the same handle as a runner's.
-
-Claude Code as the seed's `Agent`: Serai's own driver behind a handle. `ClaudeDriver` is the seed's driver of it.
+The events of a session become the seed's messages (spec agents 1.19); events of an agent that has these messages itself keep them.
+`ClaudeAgent` is Claude Code over Serai's own driver; `ClaudeDriver` is the seed's driver of it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The seed's own objects over Serai's: a host of one process, and its supervisor (seed 004).
+"""The seed's own objects over Serai's: a host of one process, its supervisor, and `load_all` (seed 004).
 
-For whoever knows the origin's package and wants its calls; there is no second mechanism behind them. What a guest offers comes in
-Serai's neutral words, what it answers in those of the wire. Names are as Python has them: `NewHost(m, cwd)` is `Host(m, cwd)`, and
-what takes a context there can be cancelled here.
+For callers that know the origin's package; there is no second mechanism behind them. What a guest offers comes in Serai's neutral
+types, what it answers in those of the wire. Names are as Python has them: `NewHost(m, cwd)` is `Host(m, cwd)`, and calls that take
+a context there can be cancelled here.
 
-They start what they are given, as in the origin, and ask nobody whether it is trusted: that is for whoever names the folder.
-`load_all` starts of a project only what is trusted.
-
-Everything of piglet's folders at once, as the seed's package loads it (seed 004), over Serai's host: its trust, its settings.
+`Host` and `Supervisor` start what they are given, as in the origin, and check no trust. `load_all` loads everything of piglet's
+folders with Serai's host, its trust and its settings: of a project it starts only what is trusted.
 """
 
 from __future__ import annotations

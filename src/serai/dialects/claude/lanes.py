@@ -1,11 +1,8 @@
-"""What is under way: a lane is the main conversation, or a sub-agent's (spec agents 2.10).
+"""The course of each lane: its steps, messages and calls, from their beginning to their end (spec agents 2.10).
 
-A lane has one message of the model at a time. Of a message only that is kept which is not told yet: its text comes once, whether
-it streamed or not, and memory stays flat however long a turn is.
-
-The course of each lane: its steps, messages and calls, from their beginning to their end (spec agents 2.10).
-
-However a turn ends, what has begun has an end: each call a result, each step its two ends.
+A lane is the main conversation, or a sub-agent's, and has one message of the model at a time. Only the part of a message that is
+not reported yet is kept: its text comes once, whether it streamed or not, and memory stays flat however long a turn is. However a
+turn ends, each call gets a result and each step its two ends.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Every frame that Claude Code writes and that Serai acts on (spec agents 2.5 and 2.7).
+"""Every frame that Claude Code writes and that Serai acts on (spec agents 2.5 and 2.7), and the frames that a host may write.
 
-Names are those of the wire. What is absent reads as its zero value; a member of the wrong type does too, at the second,
-lenient look of `reading`. Members that are not here are in the line, which goes along with every frame. Opaque members stay bytes
+Names are those of the wire. An absent member reads as its zero value; a member of the wrong type does too, at the second, lenient
+decode of `frame_reader`. Members that are not here are in the line, which goes along with every frame. Opaque members stay bytes
 (`msgspec.Raw`) when they are read.
 
-What a host may say to Claude Code (spec agents 2.4, 2.6, 2.7), and the one way to make a line of it.
-
-A line that is no JSON, a wrong role and a `control_request` without a `request` end the program at once (spec agents 2.6). So
-every line is read back strictly before anybody gets it. Members that are not here go along unread.
+A host's line (spec agents 2.4, 2.6, 2.7) is encoded here only. A line that is not JSON, a wrong role and a `control_request`
+without a `request` end the program at once (spec agents 2.6). So every line is read back strictly before it is returned. Members
+that are not here go along unread.
 """
 
 from __future__ import annotations

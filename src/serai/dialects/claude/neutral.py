@@ -1,14 +1,14 @@
-"""Frames of Claude Code into neutral events (spec agents 2.5, 2.10).
+"""Frames of Claude Code as neutral events (spec agents 2.5, 2.10), and the outcome of a turn (spec agents 1.11, 2.11, 2.12).
 
 What a driver, a store and a surface may rely on, for the main lane and for each sub-agent's:
 
     { step started, pieces*, [message], tool called*, [message], usage, step ended, (tool started, tool ended)*, step settled }+
 
-A text is told once: in pieces when it streams, in one otherwise; the message that follows is the same text whole. A call is told
-when its block is finished, and has an end in any case; one that was refused has no start. Each event has the line that it came
-in; pieces that came together (`FrameTranslator.pieces`) have theirs as one array.
+A text comes once: in pieces when it streams, in one otherwise; the message that follows is the same text whole. A call is reported
+when its block is finished, and has an end in any case; one that was refused has no start. Each event has the line that it came in;
+pieces that came together (`FrameTranslator.pieces`) have theirs as one array.
 
-What came of a turn, and why the program did not start (spec agents 1.11, 2.11, 2.12).
+`start_failure` says why the program did not start.
 """
 
 from __future__ import annotations

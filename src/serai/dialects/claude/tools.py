@@ -1,13 +1,12 @@
-"""Claude Code's own tools in the neutral words, and back (docs/design-rules.md, "The path of a call").
+"""Claude Code's own tools in neutral form, and back (docs/design-rules.md, "The path of a call").
 
-A rule or a guard is written once, for `bash{command}` or `write{path}`: what maps wrongly escapes it. So whatever runs a shell
-command is `bash`, whatever changes a file `edit` or `write`, whatever a neutral word does not fit keeps its name and arguments.
-Arguments that have no neutral word stay too: a rule that allows is then not certain of the call, and a person is asked. What
-goes back is read once more before it is sent, so that what runs is what was decided.
+A rule or a guard is written once, for `bash{command}` or `write{path}`: a wrong mapping escapes it. So whatever runs a shell
+command is `bash`, whatever changes a file `edit` or `write`, and a tool that fits no neutral name keeps its name and arguments.
+Arguments that have no neutral name stay too: an allow rule is then not certain of the call, and a person is asked. A call on its
+way back is read once more before it is sent, so that what runs is what was decided.
 
-Names and arguments are those of 2.1.325, as it tells them to its model, and of what it had before.
-
-Texts of Claude Code as people may see them, and its content in neutral blocks.
+Names and arguments are those of 2.1.325, as it tells them to its model, and of earlier versions. Also Claude Code's texts as
+people may see them, and its content in neutral blocks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Between MCP's messages and the words of `serai.model`.
+"""Between MCP's messages and the types of `serai.model`, and tool names that every agent and every model accepts.
 
-Names of tools as every agent and every model takes them: letters, digits, `_` and `-`, at most 64 characters.
-
-An agent puts its own word before the name, such as `mcp__serai__`, and that counts too: so there is less room for ours. One name
-that is too long or has another character would fail a whole request to the model, also for the tools of everybody else.
+Names have letters, digits, `_` and `-`, at most 64 characters. An agent adds a prefix such as `mcp__serai__`, which counts too, so
+less room is left for ours. One name that is too long or has another character would fail a whole request to the model, also for
+all other tools.
 """
 
 from __future__ import annotations

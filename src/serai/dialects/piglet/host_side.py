@@ -1,9 +1,7 @@
-"""What both sides of a piglet wire have in common (sans-IO): JSON-RPC events in, typed ones out.
+"""Serai's side of a piglet wire (sans-IO): what a guest registers, reports and requests, as typed values.
 
-Serai's side of a piglet wire (sans-IO): what a guest registers, tells and asks, in typed words.
-
-On a live wire `JsonRpcPeer` moves the frames of `connection`, and `notification` and `request` say what they mean; `receive` does
-both, for replays and tests.
+`TypedSide` is what both sides share: JSON-RPC events in, typed ones out. On a live wire `JsonRpcPeer` moves the frames of
+`connection`, and `notification` and `request` decode them; `receive` does both, for replays and tests.
 """
 
 from __future__ import annotations

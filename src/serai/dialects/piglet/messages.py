@@ -1,9 +1,9 @@
-"""What goes over a piglet wire, as the seed names it: the life cycle, registrations, what the host asks of a guest, what a guest
-tells. What a guest asks of the host is in `requests`; which method carries what, in `methods`.
+"""What goes over a piglet wire, under the seed's names: the life cycle, registrations, calls to a guest, notifications of a guest.
 
-A field that is always written has no default, or one that is written all the same (`always`); the others are left out when they
-have theirs. Every struct refuses unknown members, because `wire.folding` needs to know of them: a key in another case is folded,
-and what is unknown then is dropped (spec piglet FIX-4).
+The parameters and results of `host/*` are in `service_messages`; `methods` says which method carries what. A field that is always
+written has no default, or one that is written all the same (`always`); the others are left out when they have theirs. Every struct
+refuses unknown members, because `wire.codec.FoldingDecoder` needs to know of them: a key in another case is folded, and what is
+unknown then is dropped (spec piglet FIX-4).
 """
 
 from __future__ import annotations

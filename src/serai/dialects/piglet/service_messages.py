@@ -1,8 +1,6 @@
-"""What the host answers a guest: the results of the methods `host/*` (spec piglet 7.1), as the seed names them.
+"""The parameters and results of the 52 methods `host/*` (spec piglet 7.1), under the seed's names.
 
-What a guest asks of the host: the parameters of the 52 methods `host/*` (spec piglet 7.1), as the seed names them.
-
-What may not be missing has no default: then the request is refused (FIX-5).
+A parameter that may not be missing has no default: a request without it is refused (FIX-5).
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Why the host does not do what a plugin asked of it. It reaches the plugin as a trap, which it cannot catch (spec yoi 2.4).
+"""The host interfaces `request` (spec yoi 4), `websocket` (spec yoi 5) and `fs` (spec yoi 6), without network, socket or file.
 
-The host interface `request`, before and after the network (spec yoi 4): what is asked is checked, what came back is cut down.
-
-Nothing here touches a network: `serai.host.adapters.yoi.effects` does, with what `check` returns.
-
-The host interface `fs`, without a file (spec yoi 6): which paths may be asked for, and the documents of the answers.
-
-The host interface `websocket`, without a socket (spec yoi 5): what may be opened and sent, and the documents of the answers.
+Requests are checked: which URLs may be opened, which texts sent, which paths used. Answers are cut down and written as documents.
+`serai.host.adapters.yoi.effects` does the rest with what `check_request`, `check_open` and `check_fs` return. A refusal is a
+`HostCallDenied`, which reaches the plugin as a trap that it cannot catch (spec yoi 2.4).
 """
 
 from __future__ import annotations

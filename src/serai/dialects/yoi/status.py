@@ -1,8 +1,7 @@
-"""What the operator is told of an instance (spec yoi 3.7 to 3.9). `msgspec.to_builtins` gives the form that goes out.
+"""What the operator sees of an instance (spec yoi 3.7 to 3.9). `msgspec.to_builtins` gives the form that goes out.
 
-What is absent is `null`. The enums are in PascalCase here, while those of manifests and grants are in snake_case.
-
-The websockets that the host keeps open for a plugin, as the operator sees them (spec yoi 16).
+An absent value is `null`. The enums are in PascalCase here, while those of manifests and grants are in snake_case.
+`ConnectionTable` has the websockets that the host keeps open for a plugin (spec yoi 16).
 """
 
 from __future__ import annotations

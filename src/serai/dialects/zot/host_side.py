@@ -1,11 +1,11 @@
 """Serai's side of a zot wire (sans-IO): runs in, events out; commands in, frames out.
 
-The life of a wire is its `phase`. "hello": nothing but a hello may come. "registering": from the hello until the guest is ready, by
-its own word or by the clock (spec zot 2.2). "ready": the registration window is closed, yet commands and subscriptions stay live.
-"leaving": we stop it, and only listen. "over": the guest did not say hello, or is gone; nothing more is read. Guests pour out
-everything at once, so whatever comes after the hello is handled, whether or not it was welcomed yet.
+The life of a wire is its `phase`. "hello": nothing but a hello may come. "registering": from the hello until the guest is ready,
+by its own frame or by the clock (spec zot 2.2). "ready": the registration window is closed, yet commands and subscriptions stay
+live. "leaving": we stop it, and only read. "over": the guest did not say hello, or is gone; nothing more is read. Guests send
+everything at once, so whatever comes after the hello is handled, before and after the `hello_ack`.
 
-Frames that need no memory (events, panel keys, shutdown) have no command here: `encode(messages.Shutdown())` makes them.
+Frames that need no state (events, panel keys, shutdown) have no command here: `encode(messages.Shutdown())` makes them.
 """
 
 from __future__ import annotations

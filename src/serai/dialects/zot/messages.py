@@ -1,13 +1,11 @@
-"""Every frame of the zot protocol (spec zot 3.2 and 3.3).
+"""Every frame of the zot protocol (spec zot 3.2 and 3.3), and lines as frames of one direction (spec zot 3.1 and 5.3).
 
-Zero values of optional members are not written; required members always are. What is absent reads as its zero value, and so does
+Zero values of optional members are not written; required members always are. An absent member reads as its zero value, and so does
 `null` (spec zot 3.1). Opaque members (a schema, arguments) stay bytes (`msgspec.Raw`) when they are read; when a frame is written
-they may hold any value that JSON has.
+they may hold any JSON value.
 
-Lines into the frames of one direction (spec zot 3.1 and 5.3).
-
-Usually that is one strict decode. What it refuses gets a second, lenient look, since absence and null are the same in this
-protocol; what still cannot be used is told apart and keeps its bytes.
+`FrameReader` usually decodes a line once, strictly. A line that fails gets a second, lenient decode, since absence and null are
+the same in this protocol; what still cannot be used is classified and keeps its bytes.
 """
 
 from __future__ import annotations

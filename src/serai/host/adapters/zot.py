@@ -1,6 +1,6 @@
-"""Takes zot extensions in: the dialect `zot` on a child's pipes.
+"""The adapter of the dialect `zot`: an extension on a child's pipes.
 
-What the frames mean is in `serai.dialects.zot`; here are the process, the clock and the waiting. The host is told in neutral words.
+`serai.dialects.zot` says what the frames mean; here are the process, the clock and the waiting.
 """
 
 from __future__ import annotations

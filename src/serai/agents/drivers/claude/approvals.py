@@ -1,12 +1,13 @@
-"""What the agent asks of us, each in a task of its own, so that several may be open and none holds up the reader (spec agents 2.8).
+"""What the agent asks of us, each request in a task of its own, so that several may be open and none delays the reader (spec
+agents 2.8).
 
-With a `judge` every call comes by here twice: as a hook callback, where guards and rules have their say whatever Claude's own rules
-would allow, and as a permission request, for the hook always says "ask": after an "allow" a hook of somebody else's could have made
-another call of it that no guard has seen (seen with 2.1.325). What was judged is what the request is answered with. It is yes at
-once where the judge has said yes and Claude has no reason of its own to ask; else a person is asked. Without a judge only what
-Claude itself asks comes by. Whatever goes wrong on the way is a no (design rule 7).
+With a `judge` every call comes by here twice: as a hook callback, where guards and rules decide whatever Claude's own rules would
+allow, and as a permission request, because the hook always says "ask": after an "allow" another hook could have changed the call
+to one that no guard has seen (seen with 2.1.325). The request is answered with what was judged: yes at once where the judge has
+said yes and Claude has no reason of its own to ask, else a person is asked. Without a judge only Claude's own requests come by.
+Whatever goes wrong on the way is a no (design rule 7).
 
-Whether guards hold: what the program says of its hooks, and its version (spec agents 2.7).
+`GuardCheck` says whether guards hold, from what the program reports of its hooks and from its version (spec agents 2.7).
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The wire to one Claude process: what it says goes to its owner in order, our requests have answers or an end.
+"""The wire to one Claude process: its frames go to its owner in order, and each of our requests gets an answer or an end.
 
-Nothing here waits for anybody, so that the process is always read (spec agents 7.1).
-
-Why a process of Claude's is gone, in words that help (spec agents 2.12).
-
-A prompt: whether it may be sent, and in the words of the wire (spec agents 2.4).
+Nothing here waits, so that the process is always read (spec agents 7.1). Beside the connection: why a process ended, as an error
+with a hint (spec agents 2.12), whether a prompt may be sent, and its content on the wire (spec agents 2.4).
 """
 
 from __future__ import annotations

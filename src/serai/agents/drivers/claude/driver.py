@@ -1,10 +1,8 @@
 """Claude Code, driven: one long-lived process that speaks stream-json and the control protocol (spec agents 2).
 
 A `result` ends a turn, not the process: further prompts go into the same one, and the agent may begin turns by itself, when
-something that it does on the side has ended (spec agents 2.11). The process ends with `close`, or when it does not heed an
-interrupt.
-
-What the control protocol can do besides turns (spec agents 2.7).
+something that it does on the side has ended (spec agents 2.11). The process ends with `close`, or when it ignores an interrupt.
+The control protocol can do more than turns (spec agents 2.7).
 """
 
 from __future__ import annotations

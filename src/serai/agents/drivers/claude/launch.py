@@ -1,9 +1,8 @@
-"""The command line of Claude Code (spec agents 1.17, 2.3). Nothing is started here, and equal options give an equal line.
+"""How a process of Claude Code is started: its command line (spec agents 1.17, 2.3), and what a session with it works with.
 
-What a caller chooses is written `--flag=value`: Claude's parser would take a value with a dash in front for another flag. Every
-flag is there once; only `--add-dir` is there for each folder, since it takes one at a time in that form.
-
-What a session with Claude Code works with: how its process is started, who decides for it, what it is given.
+`command_line` starts nothing, and equal options give an equal line. Values of the caller are written `--flag=value`: Claude's
+parser would take a value with a leading dash for another flag. Every flag is there once; only `--add-dir` is repeated for each
+folder, since it takes one at a time in that form. `ClaudeLaunch` has the rest: who decides for the agent, and which tools it gets.
 """
 
 from __future__ import annotations

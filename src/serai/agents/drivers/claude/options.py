@@ -1,8 +1,7 @@
-"""What may be said of a session with Claude Code (spec agents 1.17, 1.18, 2.3). All has a default; the folder is not in it.
+"""The options of a session with Claude Code (spec agents 1.17, 1.18, 2.3). All have a default; the folder is not among them.
 
-What is given to Claude Code with `--settings`: one value, the path of a file or JSON. It is merged in memory; files stay.
-
-What Claude Code may know of our environment (spec agents 2.2, design rule 13).
+Also what is given to Claude Code with `--settings` (one value, the path of a file or JSON, merged in memory; files stay as they
+are), and the environment of its process (spec agents 2.2, design rule 13).
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Where Claude Code may be installed (spec agents 2.1). Nothing is started here.
+"""Which Claude Code is driven: where it may be installed, and which version a file is (spec agents 2.1).
 
-Which Claude Code a file is: what a package says of it, or else its own `--version` (spec agents 2.1).
-
-Which Claude Code is driven (spec agents 2.1).
-
-What a person names is taken, or is an error: nothing else is tried then. Otherwise all that is installed counts, and the newest is
-taken. To ask a program for its version takes a process, so none is asked where there is no choice: its first frame tells it too.
+A program that a person names is used, or is an error: nothing else is tried then. Otherwise everything that is installed counts,
+and the newest is used. A package says its version; else the program is run with `--version`. That takes a process, so it is not
+done where there is no choice: the first frame tells the version too.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What the agent says, told in order; held back while a guest may still change it.
+"""The turns of a Claude process: one that a prompt of ours began, or one that the agent began by itself; and the order of events.
 
-Usually an event is told in the moment it comes. While a guest intercepts messages, a text is told only when that has answered
-(design, "one prompt's way": `assistant_message` interceptors govern what surface and store get), and everything behind it waits.
-The process is read all the same.
-
-A turn as the driver sees it: one that a prompt of ours began, or one that the agent began by itself.
+Usually an event is emitted when it comes. While a guest intercepts messages, a text is emitted only when the guest has answered
+(`assistant_message` interceptors govern what surface and store get), and everything behind it waits. The process is read all the
+same.
 """
 
 from __future__ import annotations

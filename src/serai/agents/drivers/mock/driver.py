@@ -1,8 +1,6 @@
-"""The mock agent: plays a script in this process, as an agent that is driven would. For tests and demonstrations.
+"""The mock agent, `serai.agent("mock", script=[…])`: plays a script in this process, as a driven agent would. For tests and demos.
 
-One turn of a script. What is told of it is in the order that every agent's turn has (see `agents.resident.run`).
-
-`serai.agent("mock", script=[…])`.
+The events of a turn come in the order that every agent's turn has (see `agents.resident.run`).
 """
 
 from __future__ import annotations

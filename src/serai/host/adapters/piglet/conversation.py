@@ -1,9 +1,9 @@
-"""A conversation in the words of piglet (spec piglet 6.2): messages with their type beside them or inside, a call's arguments.
+"""A conversation in piglet's form (spec piglet 6.2), and a guest's answers of a model: `provider/stream` and its deltas (spec
+piglet 5.9).
 
-What a guest streams for a model: `provider/stream`, and the `provider/delta`s that belong to it (spec piglet 5.9).
-
-Pieces are handed on in the order of their arrival and none is dropped; the message of the result is what counts. Every failure is a
-`ModelFailed`, so that the agent's retries apply (spec piglet 6.4).
+Messages have their type beside them or inside. Pieces of an answer are passed on in the order of their arrival and none is
+dropped; the message of the result is what counts. Every failure is a `ModelFailed`, so that the agent's retries apply (spec piglet
+6.4).
 """
 
 from __future__ import annotations

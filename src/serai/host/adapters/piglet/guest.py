@@ -1,9 +1,6 @@
-"""One running piglet extension: what the host asks of it, and what it says.
+"""One running piglet extension: the host's calls to it, and its requests to host services and their answers (spec piglet 7).
 
-What the frames mean is in `serai.dialects.piglet`; here are the process, the clock and the
-waiting. The host is told in neutral words.
-
-What a guest asks of Serai: from its request to a host service and back (spec piglet 7).
+`serai.dialects.piglet` says what the frames mean; here are the process, the clock and the waiting.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 `initialize` goes to descriptor 3 and to stdin. The side that answers it is the wire; what came there before counts, and what came
 on the other side does not. The other side loses its input and is drained into the guest's log for the rest of its life.
 
-Before the answer: registrations are kept in the side's own book. Requests are served on the side they came from, as a guest may
-need one before it can answer. What else a guest tells on descriptor 4, where nobody prints by chance, is done at once; on stdout,
-where anything may be printed, it is kept, and done in order once that side is the wire. What goes to the guest's log goes there.
-
-What a guest has registered so far (spec piglet 4): which name counts when there are two, and when it is too much.
+Before the answer, registrations are kept for each side (`Registrations`, spec piglet 4: which of two equal names counts, and how
+many are allowed). Requests are served on the side they came from, as a guest may need one before it can answer. Other
+notifications on descriptor 4, where nobody prints by chance, are handled at once; on stdout, where anything may be printed, they
+are kept and handled in order once that side is the wire. Log messages go to the guest's log.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The adapter of the dialect `yoi`: WASM plugins, each in a worker process of its own.
 
-`finder` finds packages and resolves them to a `ResolvedPlugin` (manifest, grants, digest), which says what a plugin may do; nothing
-is looked up again later. `guest` is a running plugin, `offer` what it registers, `ingress` what reaches it from outside. `worker` is
-the parent's end of its process, `program` what runs there, `compiler` compiles components, `effects` performs what a plugin asks
-for. These are imported when the first plugin starts.
+`finder` finds packages and resolves them to a `ResolvedPlugin` (manifest, grants, digest), which says what a plugin may do;
+nothing is looked up again later. `guest` is a running plugin, `offer` what it registers, `ingress` what reaches it from outside.
+`worker` is the parent's end of its process, `program` what runs there, `compiler` compiles components, `effects` performs what a
+plugin asks for. These are imported when the first plugin starts.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""The private folder of compiled plugins.
+"""A component compiled ahead of time: once, in a process that can be killed, with bounds on time and memory.
 
-Compiled code is native code that is executed as it is: it is taken from a folder of our own alone, which nobody else can write, and
-never from a package (spec yoi 21.33). A file's name says which component it was made from and for which engine.
-
-A component compiled ahead of time: once, in a process that can be killed, with bounds on time and memory.
-
-What is compiled are the bytes that were verified, handed over by a pipe: no path is read a second time (spec yoi 21.34).
+The verified bytes themselves are compiled, passed by a pipe: no path is read a second time (spec yoi 21.34). Compiled code is
+native code that is executed as it is: it is taken only from a private folder of our own, which nobody else can write, and never
+from a package (spec yoi 21.33). A file's name says which component it was made from and for which engine.
 """
 
 from __future__ import annotations

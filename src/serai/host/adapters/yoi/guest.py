@@ -1,9 +1,7 @@
-"""One running plugin: what the host asks of it.
+"""One running plugin, and its start: the package is read, a worker is opened for it, and `start` is called (spec yoi 13.1).
 
-Its code runs in a worker that has no authority; whatever it may do is done here, after both checks (spec yoi 1). What happens from
-outside is in `services`.
-
-The start of a plugin: its package is read, a worker is opened for it, and `start` is called (spec yoi 13.1).
+Its code runs in a worker that has no authority; its effects are performed here, after both checks (spec yoi 1). What reaches it
+from outside is in `ingress`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Websockets that the host owns for a plugin's ingresses (spec yoi 16): opened, read, and opened again when they are lost.
+"""What reaches a plugin from outside: events wait in a bounded queue, one consumer delivers them and runs the output commands.
 
-What reaches a plugin from outside: events wait in a bounded queue, one consumer brings them, and does what was asked for after.
-
-Spec yoi 15, with its separation of queue and dispatch (spec yoi 15.1, ours) and its retries (spec yoi 15.3, ours).
+Queue and dispatch are separate (spec yoi 15.1), and an event that the plugin never saw is tried again (spec yoi 15.3). The host
+owns the websockets of a plugin's ingresses (spec yoi 16): it opens and reads them, and opens them again when they are lost.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The parent's end of a plugin's worker process: calls into the guest, one at a time, and what the guest asks of the host.
+"""The parent's end of a plugin's worker process: calls into the guest, one at a time, and the guest's host calls (spec yoi 2.4).
 
-The worker has no authority: whatever comes from it is looked at as if the guest had written it. Its deadlines are kept here: at a
-call's deadline the worker is to stop the guest by itself, and a moment later it is killed.
-
-What a guest asks of the host, one thing at a time: asked by its worker, checked and done here (spec yoi 2.4).
+The worker has no authority: whatever comes from it is treated as if the guest had written it, and each host call is checked and
+done here. Deadlines are kept here: at a call's deadline the worker is to stop the guest by itself, and a moment later it is
+killed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""What can go wrong with somebody else's transcripts, with the fields of the origin (spec agents 1.11).
+"""Where Claude Code keeps its transcripts (spec agents 4.1), and how they are read: for a list by both ends, or whole (spec agents
+4.3).
 
-Where Claude Code keeps its transcripts (spec agents 4.1): one folder for each project, one file for each session.
+There is one folder for each project and one file for each session. A folder's name is made from the project's path and tells
+nothing back: `/a/b.c` and `/a/b-c` share one. So names are made and compared, never decoded. Nothing outside the root is opened,
+whatever links lead there.
 
-A folder's name is made from the project's path and tells nothing back: `/a/b.c` and `/a/b-c` share one. So names are made and
-compared, never decoded. Nothing outside the root is opened, whatever links lead there.
-
-Transcripts read for a list, by both ends, or whole (spec agents 4.3).
-
-A list of thousands reads at most 64 KiB of each file's head and of its tail. Whoever wants all of one gets it line by line, so that
-a long file costs time and no memory. A file may grow meanwhile, and its last line may be half written (spec agents 7.36).
+A list of thousands reads at most 64 KiB of each file's head and of its tail. A whole file is read line by line, so that a long one
+costs time and no memory. A file may grow meanwhile, and its last line may be half written (spec agents 7.36). The errors have the
+fields of the origin (spec agents 1.11).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is known of a session, gathered from its rows in their order (spec agents 4.2).
+"""What is known of a session, gathered from its rows in their order (spec agents 4.2), and the filters of a list (spec agents
+4.3).
 
-Real transcripts have no `result` row; one that is there all the same, at the end, counts more than what is gathered.
-
-Which sessions a list shows (spec agents 4.3). A filter says whether one is kept; None keeps all.
+Real transcripts have no `result` row; one at the end counts more than what was gathered. A filter says whether a session is kept;
+None keeps all.
 """
 
 from __future__ import annotations

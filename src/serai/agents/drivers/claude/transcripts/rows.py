@@ -1,11 +1,8 @@
-"""The rows of a transcript and the texts in them (spec agents 4.2).
+"""The rows of a transcript, the texts in them, and the rows as typed events with their JSON names on disk (spec agents 4.2, 4.3).
 
-A row is written by a program that changes every week, and may have been cut, so nothing here trusts a type: fields are whatever
-they are, and whoever uses one looks first. Most of a real transcript is attachments and requests, which are skipped unread.
-
-The rows of a transcript as typed events, with the JSON names they have on disk (spec agents 4.2, 4.3).
-
-A row of a type that is not here, or of a shape that its type does not have, is an event without `data`; `row` is always all of it.
+A row is written by a program that changes every week, and may have been cut, so nothing here trusts a type: every use of a field
+checks it first. Most of a real transcript is attachments and requests, which are skipped unread. A row of an unknown type, or of a
+shape that its type does not have, is an event without `data`; `row` is always all of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The websocket handles of one plugin (spec yoi 5.2): at most four, none of them 0, none older than fifteen minutes.
+"""The host interfaces of one instance, by the names under which a worker calls them.
 
-The host interfaces of one instance, by the names that a worker calls them by.
+A plugin has at most four websocket handles, none of them 0, none older than fifteen minutes (spec yoi 5.2).
 """
 
 from __future__ import annotations

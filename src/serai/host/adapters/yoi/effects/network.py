@@ -1,8 +1,7 @@
-"""Connections to checked places: one lookup, and only its addresses are connected to (spec yoi 4.4, 21.3).
+"""Connections to checked places (spec yoi 4.4, 21.3), and one exchange of `request`.
 
-No proxy, whatever the environment says: nothing here looks at it.
-
-One exchange of `request` (spec yoi 4.4): HTTP/1.1 by h11, no redirect followed, nothing decompressed, one deadline for all.
+A name is looked up once, and only those addresses are connected to. No proxy is used, whatever the environment says. An exchange
+is HTTP/1.1 by h11: no redirect is followed, nothing is decompressed, one deadline for all.
 """
 
 from __future__ import annotations

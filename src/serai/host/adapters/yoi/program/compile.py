@@ -9,8 +9,8 @@ import os
 import sys
 from typing import NoReturn
 
-from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, set_resource_limit
-from serai.host.adapters.yoi.program.engine import HEADER, make_engine
+from .confine import filter_calls, give_up_files, set_resource_limit
+from .engine import HEADER, make_engine
 
 REFUSED = 3  # exit status: the component is at fault
 UNWRITTEN = 4  # the disk is

@@ -1,10 +1,9 @@
-"""Calls into a guest and out of it: texts in, a text out.
+"""A component on wasmtime: what it must be before any code of it runs, and calls into it and out of it.
 
-wasmtime's own `Func.__call__` and `add_func` ask for the types again at every call, which takes longer than a small guest does. The
-types were checked when the component was loaded and hold; so here the library's C functions are called with prepared arrays. Where
-the bindings do not look as they are expected to, the public way is taken.
-
-What a component must be before any code of it runs (spec yoi 2.3): its imports, and its exports with their types.
+Its imports, and its exports with their types, are checked first (spec yoi 2.3). A call is texts in, a text out. wasmtime's own
+`Func.__call__` and `add_func` look the types up again at every call, which takes longer than a small guest does. The types were
+checked when the component was loaded and hold; so the library's C functions are called here with prepared arrays. Where the
+bindings do not look as expected, the public functions are used.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""The worker of one plugin: it holds the guest and nothing else. What the guest asks of the host is asked of the parent.
+"""The worker of one plugin: it holds the guest and nothing else. The guest's calls to the host go to the parent.
 
-Frames are lines of JSON; `frames.py` beside this folder has the parent's view of them. One call at a time: while the guest runs,
-the only frame that comes is the reply to what it asked of the host.
+Frames are lines of JSON on the descriptors 0 and 1; `serai.dialects.yoi.messages` has the parent's view of them. One call at a
+time: while the guest runs, the only frame that comes is the reply to its host call.
 
-Lines of JSON on the descriptors 0 and 1, with as little as possible in between.
-
-Ends a guest that runs past its time: a thread that looks every few milliseconds while calls come, and sleeps when none do.
-
-wasmtime stops a guest when the engine's epoch has passed the store's. The epoch is moved only when a call's time is over, so a call
-costs nothing but a note of its deadline; and a thread that is awake anyway is not woken for each call.
+A thread ends a guest that runs past its time: it looks every few milliseconds while calls come, and sleeps when none do. wasmtime
+stops a guest when the engine's epoch has passed the store's. The epoch is moved only when a call's time is over, so a call costs
+nothing but a note of its deadline; and a thread that is awake anyway is not woken for each call.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ from typing import Any
 from wasmtime import Engine, Store, WasmtimeError
 from wasmtime.component import Component, Linker
 
-from serai.host.adapters.yoi.program.component import HOST, PREFIX, SUFFIX, ComponentRejected, check, choose_calls
-from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, raise_stack, set_resource_limit
-from serai.host.adapters.yoi.program.engine import RESERVED, make_engine
+from .component import HOST, PREFIX, SUFFIX, ComponentRejected, DirectCalls, check, choose_calls
+from .confine import filter_calls, give_up_files, raise_stack, set_resource_limit
+from .engine import RESERVED, make_engine
 
 _READ = 1 << 16
 _scan = JSONDecoder().raw_decode
@@ -151,7 +148,7 @@ class _Worker:
         self._kind = ""  # what ended the call, when we know better than wasmtime's words
         names = ",".join(quoted(name) for name in imports)
         said = ",".join(quoted(name) for name in held)
-        direct = "true" if type(self._way).__name__ == "Direct" else "false"
+        direct = "true" if isinstance(self._way, DirectCalls) else "false"
         wire.write(f'{{"type":"loaded","imports":[{names}],"confined":[{said}],"direct":{direct}}}\n')
 
     def _confine(self) -> list[str]:
