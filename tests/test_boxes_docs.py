@@ -43,7 +43,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.slow
-@pytest.mark.needs("jq")
+@pytest.mark.needs("jq", "namespaces")
 @pytest.mark.req("hooks.docs.snippets")
 @pytest.mark.timeout(300)
 def test_the_page_about_boxes_is_true_from_top_to_bottom_and_leaves_nothing(reader: Reader) -> None:

@@ -166,8 +166,8 @@ class Launching:
     ) -> Launched:
         if way.mode == "bwrap":
             needs.require("bwrap")
-        if way.mode != "process" and not way.root:
-            needs.require("namespaces")
+        if way.mode != "process":
+            needs.require("namespaces" if way.root else "user-namespaces")
         folder = folder or self.folder(way)
         config = {
             "mode": way.mode,

@@ -52,7 +52,7 @@ def conformance(check: Check) -> Callable[[str, pytest.TempPathFactory], None]:
         if kind == "bubblewrap":
             needs.require("bwrap")
         if kind != "process":
-            needs.require("namespaces")
+            needs.require("user-namespaces" if user else "namespaces")
         # Not in the folder of pytest, where only its own user may look.
         folder = Path(tempfile.mkdtemp(prefix="serai-box-")) if user else tmp_path_factory.mktemp("box")
 

@@ -70,6 +70,7 @@ def doomed(house: House, kind: str, step: int | str) -> bool:
     return ran.returncode == 0 and ran.stdout == "done\n"
 
 
+@pytest.mark.needs("namespaces")
 @pytest.mark.req("hooks.box.manager-killed")
 @pytest.mark.req("hooks.rule.2.4-intent", "hooks.rule.2.4-intent-replay", "hooks.scenario.backend-06", "hooks.naive.29")
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, 8))])
@@ -91,6 +92,7 @@ def test_a_manager_killed_at_any_step_leaves_nothing(tmp_path: Path, kind: str, 
     pytest.fail("it never reached its end")
 
 
+@pytest.mark.needs("namespaces")
 @pytest.mark.slow
 @pytest.mark.req("hooks.rule.3.5-paused-safe")
 @pytest.mark.parametrize("first", range(4))

@@ -21,7 +21,11 @@ from serai.errors import BoxRefused
 from tests.boxes.launching import AM_ROOT, SOURCE, USER, Launching, Way, launching
 
 Kind = NamespacesLaunch | ProcessLaunch
-kinds = pytest.mark.parametrize("kind", [NamespacesLaunch("own"), ProcessLaunch()], ids=["namespaces", "process"])
+kinds = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(NamespacesLaunch("own"), marks=pytest.mark.needs("namespaces")), ProcessLaunch()],
+    ids=["namespaces", "process"],
+)
 WAY = Way("own", AM_ROOT)
 
 
@@ -69,7 +73,7 @@ sys.executable = "/usr/bin/python3"
     return done.stdout.strip()
 
 
-@pytest.mark.needs("namespaces")
+@pytest.mark.needs("user-namespaces")
 @pytest.mark.parametrize("launcher", ["own", pytest.param("bwrap", marks=pytest.mark.needs("bwrap")), "auto"])
 def test_an_ordinary_user_has_namespaces_too_and_is_told_what_is_missing(launcher: str) -> None:
     shown = "[missing], c.ownership, c.limits.pids, c.rootfs, any(c.notes)"
@@ -124,6 +128,7 @@ def test_what_cannot_be_held_is_refused(launch: Launching, kind: Kind, monkeypat
         kind.prepare(wanted(allowance=BoxResources(cpus=1.5)), launch.folder(WAY))
 
 
+@pytest.mark.needs("namespaces")
 def test_a_base_tree_that_is_not_there_is_refused(launch: Launching) -> None:
     with pytest.raises(BoxRefused, match="there is no folder /nowhere"):
         NamespacesLaunch("own").prepare(wanted(rootfs="/nowhere"), launch.folder(WAY))
@@ -168,6 +173,7 @@ def test_a_box_is_removed_whatever_it_made_of_its_disk(launch: Launching) -> Non
     remove_tree(folder)
 
 
+@pytest.mark.needs("namespaces")
 def test_half_of_the_memory_of_a_box_may_be_files(launch: Launching) -> None:
     for memory, size in ((256 << 20, str(128 << 20)), (None, "50%")):
         box, folder = wanted(allowance=BoxResources(memory=memory)), launch.folder(WAY)

@@ -27,6 +27,7 @@ from serai.wire import process_tree
 from tests.boxes.houses import script
 from tests.boxes.launching import until
 from tests.cli.guests import Shell, objects
+from tests.support import needs
 
 __all__ = ["HALF", "BoxShell", "Terminal", "boxes", "ended", "kill_porter", "running", "shared", "until", "web"]
 
@@ -133,12 +134,14 @@ class BoxShell(Shell):
 @pytest.fixture
 def boxes(tmp_path: Path) -> Iterator[BoxShell]:
     """The command, in a home that has no box left afterwards."""
+    needs.require("namespaces")
     yield from leaving_nothing(BoxShell(tmp_path))
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoxShell]:
     """A home with a box `web` for all tests of a module that leave it running: to make one for each takes most of their time."""
+    needs.require("namespaces")
     shell = BoxShell(tmp_path_factory.mktemp("shared"))
     shell.make("web")
     yield from leaving_nothing(shell)

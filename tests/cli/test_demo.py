@@ -173,6 +173,7 @@ def lines(said: str) -> list[str]:
     return [line.strip() for line in said.splitlines() if line.strip()]
 
 
+@pytest.mark.needs("namespaces")
 @pytest.mark.req("app.demo.story", "app.demo.alone", "app.demo.tongues", "record.cli.demo")
 def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(person: Person) -> None:
     said = finished(person.start())
@@ -284,6 +285,7 @@ async def test_where_there_are_no_namespaces_one_line_says_so(
     ]
 
 
+@pytest.mark.needs("namespaces")
 @pytest.mark.req("app.demo.boxes")
 async def test_where_a_box_cannot_be_made_after_all_one_line_says_why(
     stage: DemoContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

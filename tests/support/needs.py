@@ -24,7 +24,8 @@ NEEDS = {
     "jq": "jq",
     "bwrap": "bubblewrap",
     "bash": "bash",
-    "namespaces": "allow user namespaces",
+    "namespaces": "allow namespaces",
+    "user-namespaces": "allow user namespaces",  # to an ordinary user, also where root runs the tests
     "root": "run as root",
     "user": "run as an ordinary user",
 }
@@ -41,10 +42,10 @@ def runs_typescript() -> bool:
 
 
 @functools.cache
-def _allows_namespaces() -> bool:
-    """Whether an ordinary user can make user namespaces here. Root tries it as one, for the kernel may allow it to root alone."""
+def _allows_namespaces(*, ordinary: bool) -> bool:
+    """Whether this user, or an ordinary one, can make namespaces: the kernel may allow them to root alone."""
     command = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "true"]
-    if os.geteuid() == 0:
+    if ordinary and os.geteuid() == 0:
         command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
     try:
         return subprocess.run(command, cwd="/", capture_output=True, timeout=60, check=False).returncode == 0
@@ -58,7 +59,9 @@ def has(name: str) -> bool:
         case "typescript":
             return shutil.which("node") is not None and (runs_typescript() or shutil.which("esbuild") is not None)
         case "namespaces":
-            return _allows_namespaces()
+            return _allows_namespaces(ordinary=False)
+        case "user-namespaces":
+            return _allows_namespaces(ordinary=True)
         case "root" | "user":
             return (os.geteuid() == 0) == (name == "root")
         case _ if name in NEEDS:
