@@ -1,4 +1,4 @@
-"""The version, where everybody can read it without importing the house."""
+"""The version, which can be read without importing the package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A driver's side of a session: what it says here is stamped, told to the listeners and handed to the turn that runs.
+"""A driver's side of a session: events are stamped, passed to the listeners and to the turn that runs.
 
-Nothing here waits for whoever reads the turn, so that a driver never stops reading its agent (spec agents 7.1); who can wait asks
-for `room`. A request is registered before anybody sees it, so that whoever answers at once is heard.
+Nothing here waits for the reader of the turn, so that a driver never stops reading its agent (spec agents 7.1); a driver that can
+wait awaits `room`. A request is registered before anybody sees it, so that an immediate answer finds it.
 """
 
 from __future__ import annotations

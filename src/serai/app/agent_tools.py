@@ -45,7 +45,7 @@ class AgentTools:
         return self._host().tools
 
     async def decide(self, call: ToolCall) -> Allow | Deny | ToolResult:
-        """For an agent that wants to know before it says that a tool has started (`House.decide`)."""
+        """For an agent that wants to know before it says that a tool has started (`RunContext.decide`)."""
         decided = await self._pipeline().decide(call)
         if not decided.allowed:
             return decided.decision if decided.instead is None else decided.instead

@@ -103,7 +103,7 @@ class Pipeline:
     async def judge(self, wanted: ToolCall) -> Allow | Deny | NeedsApproval:
         """The same without a person, for a call that an agent runs itself and may have a better way to ask about.
 
-        What comes back to `decide` as an approval of that very call is not shown to the guards again (`Ask`).
+        What comes back to `decide` as an approval of that very call is not shown to the guards again (`NeedsApproval`).
         """
         try:
             return await self._judge(with_own_arguments(wanted))

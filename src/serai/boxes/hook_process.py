@@ -1,7 +1,7 @@
 """One run of a hook's program: its request in, its answer in a file, its end (spec hooks 1.1, 1.11, 1.12).
 
-The answer goes to a file and not through a pipe, because it must outlive us: a hook may have minted a credential, and whoever
-comes after a killed manager finds its state there and has it revoked.
+The answer goes to a file and not through a pipe, because it must outlive us: a hook may have minted a credential, and the process
+that recovers after a killed manager finds its state there and has it revoked.
 """
 
 from __future__ import annotations

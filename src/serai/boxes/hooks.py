@@ -1,4 +1,4 @@
-"""Runs the hooks of boxes: at a box's birth for files and state, at its death to give the state back (spec hooks 1 and 2).
+"""Runs the hooks of boxes: when a box is created, for files and state; when it is destroyed, with that state (spec hooks 1 and 2).
 
 Nothing here is logged that a hook may have meant to be secret: no request, no answer, no content, no state.
 """

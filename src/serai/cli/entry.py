@@ -1,4 +1,4 @@
-"""What a command gets from whoever starts it: standard descriptors, which may be missing or full, and signals that end it."""
+"""The environment of a command: standard descriptors, which may be missing or full, and signals that end it."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class GuestConnection(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Say goodbye and see to its end. Bounded, idempotent, never raises; `Listener.ended` is not called."""
+        """Say goodbye and see to its end. Bounded, idempotent, never raises; `GuestListener.ended` is not called."""
         ...
 
 

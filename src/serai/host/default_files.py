@@ -1,10 +1,10 @@
-"""The files a guest ships for its settings: put into its own folder for them when they are not there yet (spec piglet 1.5).
+"""The files a guest ships for its settings: put into its own settings folder when they are not there yet (spec piglet 1.5).
 
-Done at install and before each start, by the host, so it must not do for a guest what the guest may not do itself: nothing is
-overwritten, no link below the config folder is followed, nothing outside of the guest's folder is read, and nothing is put anywhere
-but below `extensions/<its name>/`. The rest of the config folder is the house's and that of others: a file there may be a grant, a
-rule, or the code of a guard, so it is not put, and the guest is told of it and runs. Where a destination leads is seen in the
-manifest alone, so one that leaves the config folder is refused when the manifest is read: before anything of the guest has run.
+The host does it, at install and before each start, so it must not do for a guest what the guest may not do itself: nothing is
+overwritten, no link below the config folder is followed, nothing outside of the guest's folder is read, and nothing is put
+anywhere but below `extensions/<its name>/`. The rest of the config folder is Serai's and that of others: a file there may be a
+grant, a rule, or the code of a guard, so it is not written; that is reported, and the guest runs. The manifest alone shows where a
+destination leads, so one that leaves the config folder is refused when the manifest is read: before anything of the guest has run.
 """
 
 from __future__ import annotations

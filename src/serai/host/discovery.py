@@ -194,7 +194,7 @@ def _own_place(environ: Mapping[str, str]) -> Path:
 
 @dataclass(slots=True)
 class _Search:
-    """The lists of `Found` as they grow. The order of calls is the load order."""
+    """The lists of `DiscoveryResult` as they grow. The order of calls is the load order."""
 
     person: PersonSettings
     trust: Trust

@@ -1,7 +1,8 @@
 """Which system calls a box may not make: a small table, and the filter that the kernel runs for each call.
 
 The list names what reaches out of a box or into the depths of the kernel: mounts, namespaces, modules, keys, clocks. Debuggers
-work inside a box (ptrace stays); the porter protects itself from them. Everything not named is allowed: a box runs any program.
+work inside a box (ptrace stays); the box server protects itself from them. Everything not named is allowed: a box runs any
+program.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A tool, a call of it, and its result.
 
-Arguments, schemas and details are plain JSON data (dict, list, str, …) that nobody changes: whoever rewrites makes new ones.
+Arguments, schemas and details are plain JSON data (dict, list, str, …) that nobody changes: a rewrite makes new ones.
 """
 
 from __future__ import annotations

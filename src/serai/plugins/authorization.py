@@ -1,9 +1,7 @@
-"""Whether a plugin may: asked for in its manifest and granted, checked at registration and again at every use (spec yoi 11).
+"""Whether a plugin may: requested in its manifest and granted, checked at registration and again at every use (spec yoi 11).
 
-Each function gives the reason why not, or nothing. The binding of the grants comes first: what was granted to other contents is
-granted to nobody.
-
-What a resolved plugin could do, said without reading its package or running anything (spec yoi 11.5).
+Each function returns the reason why not, or nothing. The binding of the grants comes first: a grant to other contents is a grant
+to nobody. `inspect` says what a resolved plugin could do, without reading its package or running anything (spec yoi 11.5).
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Enablement and grants: which plugin is on, and what of that which it asks for it has (spec yoi 10).
+"""Enablement and grants: which plugins are enabled, and what each may have of what it requests (spec yoi 10).
 
-TOML as we write it: enablements, each proved by being read back. No library of ours writes TOML.
-
-What has changed between the contents that were granted and those that are there now, in lines for people.
-
-A grant is pinned to contents; whoever is asked to grant again sees what is new. Lines begin with `+`, `-` or `~`, and what a
-stranger has written in them cannot begin a line of its own.
+Enablements are written as TOML, and each is read back as proof. A grant is pinned to contents; a person who is asked to grant
+again sees what has changed. Lines of that difference begin with `+`, `-` or `~`, and what a stranger has written in them cannot
+begin a line of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The part of JSON Schema that a tool's `input_schema` may use (spec yoi 8.2).
+"""`plugin.toml` (spec yoi 8): what a plugin says of itself, and what it requests. Unknown keys are errors at every level.
 
-`plugin.toml` (spec yoi 8): what a plugin says of itself, and what it asks for. Unknown keys are errors at every level.
-
-Sans-IO: text in, values out. What can be read is a plugin that could run; whether it may is said by grants.
+Sans-IO: text in, values out. A manifest that can be read is of a plugin that could run; grants say whether it may. A tool's
+`input_schema` may use a part of JSON Schema (spec yoi 8.2).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The file form of a package: a ZIP of which little is taken, read and written here alone (spec yoi 7, 7.2).
+"""A package: its files, their meaning, their digest (spec yoi 7), and its form as one file, a ZIP (spec yoi 7, 7.2).
 
 A ZIP says everything twice and lies in any order, so two readers may see two packages in one file. Here it has one reading or
-none: the entries lie one after the other from the first byte on, then the directory, then the end record, then the comment, and
-what the directory says of an entry its own header says too. `zipfile` is used for nothing: it takes what this refuses.
-
-A package: its files, what they say, and the digest of them (spec yoi 7).
+none: the entries lie one after the other from the first byte on, then the directory, then the end record, then the comment, and an
+entry's own header agrees with the directory. `zipfile` is not used: it accepts what this refuses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""From what is enabled and what was found to what runs (spec yoi 10.1). Each enablement for itself; the first failure drops it.
+"""From enabled and discovered plugins to those that run (spec yoi 10.1). Each enablement for itself; the first failure drops it.
 
-`[feature.plugins]` and `[plugins]` of the settings (spec yoi 10, 17.1). The layers are merged by whoever has them.
+The settings are `[feature.plugins]` and `[plugins]` (spec yoi 10, 17.1), with their layers merged by the caller.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Where a call of `request` or `websocket` goes: what of a checked URL is sent, and which addresses are private (spec yoi 4.4).
+"""Where `request` and `websocket` may go: URLs, targets, how both compare (spec yoi 4.5, 5.3, 11.5), and private addresses (spec
+yoi 4.4).
 
-Where `request` and `websocket` may go: URLs, targets, and how both compare (spec yoi 4.5, 5.3, 11.5).
-
-A target is the same thing in a manifest and in a grant. Nothing here widens: what is blank matches nothing, there are no wildcards
-but a whole `*`, and a URL is compared only as the WHATWG rules write it.
+A target is the same thing in a manifest and in a grant. Nothing here widens: a blank matches nothing, there are no wildcards but a
+whole `*`, and a URL is compared only as the WHATWG rules write it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""TOML and its shapes, with errors that never repeat what a stranger has written (spec yoi 9).
+"""Text that a plugin or its peers wrote: cut, redacted, and harmless to show (spec yoi 17.2, 17.3, 21.36).
 
-Text that a plugin or its peers had a hand in: cut, redacted, and harmless to show (spec yoi 17.2, 17.3, 21.36).
+Also TOML and its shapes, with errors that never repeat what a stranger has written (spec yoi 9).
 """
 
 from __future__ import annotations

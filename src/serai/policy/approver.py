@@ -1,10 +1,9 @@
-"""What was decided at the desk, by whom, and the error that belongs to it: a person's no is none.
+"""Where a call is decided: by the policy, else by a person, else not at all.
 
-Where a call is decided: by the policy, else by a person, else not at all.
-
-What is asked of a person is on disk first, and the first answer counts, whether it comes from the surface or from another process
-(`serai policy answer`). Silence, a broken surface and a bad answer are a no, each told apart (design rule 7). Several may wait at
-once; one that hangs holds up nobody else.
+An approval is on disk before a person is asked, and the first answer counts, from the surface or from another process (`serai
+policy answer`). Silence, a broken surface and a bad answer are a no, each reported as what it is (design rule 7). Several may wait
+at once; one that hangs delays no other. An `ApprovalOutcome` says what was decided, by whom, and which error belongs to it; a
+person's no is not an error.
 """
 
 from __future__ import annotations

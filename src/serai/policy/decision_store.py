@@ -1,12 +1,10 @@
-"""An approval on disk: what its row says, who may take over what a dead process asked, and what is left once it is settled.
+"""Remembered decisions and pending approvals, in one SQLite file shared by every process of this user.
 
-One row's life: `waiting`, then `answered` by another process and `used` by who asked, or settled by who asked: `used`, `timed out`,
-`withdrawn`, `failed`. The functions here work inside a transaction of `memory`.
+An approval is on disk before a person sees it (design rule 14), and answered once: the process that changes its row from `waiting`
+first has answered. The arguments of a call may hold secrets: nothing of them is on disk once it is settled.
 
-What was decided and what still waits for an answer, in one SQLite file shared by every process of this user.
-
-An approval asked of a person is on disk before they see it (design rule 14), and answered once: whoever changes its row from
-`waiting` first has answered. The arguments of a call may hold secrets: nothing of them is on disk once it is settled.
+The states of a row: `waiting`, then `answered` by another process and `used` by the one that asked, or settled by the one that
+asked: `used`, `timed out`, `withdrawn`, `failed`. An approval of a dead process can be taken over.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""One engine for every tool call and every approval.
+"""One engine for every tool call and every approval: whether a rule matches, and which rule decides.
 
 The order, each step only when the one before said nothing:
 
     deny rules -> a remembered decision -> ask rules -> allow rules -> the session's mode -> a person -> deny
 
-What a rule against something cannot see is asked, and so is a command that does not parse: neither a rule that allows nor a mode
-gets it past a person. Nothing here waits or asks; `serai.policy.desk` does.
-
-Whether a rule means a call: yes, no, or maybe, and why not.
-
-A rule that allows has to be certain of everything the call says. A rule that denies or asks must not be got around: it looks at
-every command in a text, at each path as written and as resolved, and where something cannot be known it says "maybe", which
-becomes a question to a person.
+A rule matches with yes, no, or maybe, and a reason. An allow rule has to be certain of everything in the call. A deny or ask rule
+must not be got around: it looks at every command in a text, at each path as written and as resolved, and where something cannot be
+known it says "maybe", which becomes a question to a person. So does a command that does not parse: neither an allow rule nor a
+mode gets it past a person. Nothing here waits or asks; `serai.policy.approver` does.
 """
 
 from __future__ import annotations

@@ -1,21 +1,18 @@
-"""Patterns over one text: names of tools and askers, fields of an input.
+"""Patterns of rules: globs over names and fields, host patterns, path patterns.
 
-`*` stands for any characters, `?` for one, a backslash takes the next character as it is. The whole text has to match, upper and
-lower case apart. Matching takes time in proportion to the text, whatever the pattern (the text is the model's).
+*Globs*, over names of tools and askers, and fields of an input. `*` stands for any characters, `?` for one, a backslash takes the
+next character as it is. The whole text has to match, with its letter case. Matching takes time in proportion to the text, whatever
+the pattern (the text is the model's).
 
-Hosts: whom a URL really reaches, and patterns over that.
+*Hosts*: which host a URL really reaches. `example.com` is that host alone, `*.example.com` everything below it, `*` any. A port
+may follow: `localhost:8080`. A URL that two programs could read in two ways has no host here: it raises a `ValueError` that says
+why.
 
-`example.com` is that host alone, `*.example.com` everything below it, `*` any. A port may follow: `localhost:8080`. A URL that two
-programs could read in two ways has no host here, and whoever asks gets a `ValueError` that says why.
-
-Paths: where an argument really leads, and patterns over that.
-
-A pattern is matched against the resolved path (symbolic links and `..` followed), so that `./link/../../etc/passwd` is what it
-is. `./**` begins at the working directory of the session, `~/` at the home folder, `/` at the root; `**/.env` is found at any
-depth. `*` and `?` stay within one name, `**` crosses folders, and `dir/**` is the folder too.
-
-What allows means its own name alone: in `./build/**` a `build` that somebody made a link to `/` would else allow everything. What
-denies or asks means where its name leads as well.
+*Paths*: where an argument really leads. A pattern is matched against the resolved path (symbolic links and `..` followed), so that
+`./link/../../etc/passwd` is what it is. `./**` begins at the working directory of the session, `~/` at the home folder, `/` at the
+root; `**/.env` is found at any depth. `*` and `?` stay within one name, `**` crosses folders, and `dir/**` is the folder too. An
+allow pattern means its own name alone: in `./build/**` a `build` that somebody made a link to `/` would else allow everything. A
+deny or ask pattern means where its name leads as well.
 """
 
 from __future__ import annotations

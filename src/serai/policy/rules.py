@@ -1,4 +1,4 @@
-"""Rules, as a person writes them: TOML in, checked, one object each.
+"""Rules, as a person writes them (TOML in, checked, one object each), and which are in force.
 
     [[rule]]
     id = "tests"                      # an explanation names it
@@ -7,12 +7,11 @@
     command = ["make test", "pytest *"]
     because = "they change nothing"
 
-Each key takes one pattern or a list of them, any of which will do; a rule matches when every key that it has does. A key that
-nobody knows is an error: with a `comand` that is passed over, a rule would allow everything.
+Each key takes one pattern or a list of them, any of which will do; a rule matches when every key that it has does. An unknown key
+is an error: with a `comand` that is ignored, a rule would allow everything.
 
-Which rules are in force: the command line's, the files named there, the project's, the person's, and what is shipped.
-
-A project that is not trusted may only narrow (design rule 12): its rules that deny or ask count, those that allow do not. A mode
+In force are the rules of the command line, of the files named there, of the project, of the person, and those that are shipped. A
+project that is not trusted may only narrow (design rule 12): its rules that deny or ask count, those that allow do not. A mode
 other than `manual` is never a project's to choose: `auto` and `skip` are a person's own choice.
 """
 

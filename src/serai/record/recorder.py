@@ -1,16 +1,15 @@
-"""The flight recorder: hands out a tap for every wire and has everything written.
+"""The flight recorder: a tap for every wire, and the thread that writes everything.
 
-with Recorder.start(command="serai run") as recorder:
-    tap = recorder.wire("zot:weather", kind="guest", dialect="zot", pid=child.pid)
-    Channel(child, receiver, deadlines=deadlines, tap=tap)
+    with Recorder.start(command="serai run") as recorder:
+        tap = recorder.wire("zot:weather", kind="guest", dialect="zot", pid=child.pid)
+        Channel(child, receiver, deadlines=deadlines, tap=tap)
 
-The thread that writes: off the hot path, in batches, bounded in memory, and never in anybody's way.
-
-What a wire does is `put`: a lock, an append. The thread wakes at most once per batch, makes the bytes (heads, masks) and
-hands them to the kernel in one call per slice; slices are small, so that the loop gets the interpreter back at once.
+The thread is off the hot path, writes in batches and is bounded in memory. A wire only does `put`: a lock, an append. The thread
+wakes at most once per batch, makes the bytes (heads, masks) and passes them to the kernel in one call per slice; slices are small,
+so that the loop gets the interpreter back at once.
 
 A batch is in the page cache once written: a host that is killed then loses nothing of it. Nothing is synced: a power cut may cost
-the last seconds, and the reader copes.
+the last seconds, and the reader handles that.
 """
 
 from __future__ import annotations

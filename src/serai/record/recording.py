@@ -1,9 +1,8 @@
 """A recording, opened: its wires, its timeline, its frames, and which answers belong to which requests.
 
 Opening reads the files once and builds an index in a private SQLite database, which spills to disk when it is large; frames
-themselves stay in the files and are read when they are asked for.
-
-One file of a recording that another person can open: look-alikes of secrets masked, and only the wires that matter.
+themselves stay in the files and are read on demand. `export_recording` makes one file of it that another person can open:
+look-alikes of secrets masked, and only the wires that matter.
 """
 
 from __future__ import annotations

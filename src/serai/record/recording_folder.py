@@ -1,8 +1,8 @@
 """The folder of recordings: names, permissions, what is there, and what has to go.
 
-A run's files are `RUN.000.rec`, `RUN.001.rec`, …; a run's name starts with its time in UTC, so names sort by age. Whoever writes
-a file holds a lock on it, which ends with the process however that ends: so it can be told who still runs, and nobody removes
-a file under its writer.
+A run's files are `RUN.000.rec`, `RUN.001.rec`, …; a run's name starts with its time in UTC, so names sort by age. The writer of
+a file holds a lock on it, which ends with the process however that ends: so running writers are known, and nobody removes a file
+under its writer.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A dialect's side is a sans-IO object (`Side`). It gets the frames that its peer sent, as they came, and is told what it said itself
 in between, so that answers find their questions. What it makes of them are the same events as on the day of the recording.
 
-Replayed from our side ("ours"), the events are those that Serai saw; from the peer's ("theirs"), what a peer that speaks the same
-dialect would have seen of us.
+Replayed from Serai's side ("ours"), the events are those that Serai saw; from the peer's ("theirs"), those that a peer would have
+seen of Serai.
 """
 
 from __future__ import annotations

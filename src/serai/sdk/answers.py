@@ -1,11 +1,8 @@
-"""What a handler can answer: words for commands, verdicts of interceptors, and the content of a tool's result.
+"""What a handler can answer: actions of commands, events and shortcuts, verdicts of interceptors, the content of a tool's result.
 
 Plain values of the standard library alone (a bundle has nothing else), made without `dataclasses`, whose import an extension's
-start would wait for.
-
-What a handler of an event or a shortcut can have done (spec piglet 5.4), and what an input transformer can answer.
-
-`Display` and `Prompt`, the words of commands, are actions too; plain text is shown.
+start would wait for. Handlers of events and shortcuts answer with actions (spec piglet 5.4); `Display` and `Prompt`, the answers
+of commands, are actions too; plain text is shown.
 """
 
 from __future__ import annotations

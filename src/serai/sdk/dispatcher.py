@@ -1,9 +1,8 @@
-"""Handlers at work: sync ones on threads, async ones on one event loop, which is there when the first of them is called.
+"""The dispatcher: each request goes to its handler and gets exactly one answer, whatever becomes of the handler.
 
-The engine: what was heard goes to its handler, and every request gets exactly one answer, whatever becomes of the handler.
-
-The read loop only reads. Sync handlers run on threads, async ones on one event loop; questions, commands and tools have threads of
-their own, so that one kind which hangs holds up no other (spec zot 7.52). Events and panel keys come one after the other.
+The read loop only reads. Sync handlers run on threads, async ones on one event loop, which starts when the first of them is
+called. Interceptors, commands and tools have threads of their own, so that one kind which hangs delays no other (spec zot 7.52).
+Events and panel keys come one after the other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""An extension, as its author writes it.
-
-What an author wrote as a name, a text or a number: checked where it stands.
-
-What an extension offers: the decorators of `Extension`.
-"""
+"""An extension, as its author writes it: `Extension`, its decorators, and the checks of names, texts and numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a host answers, as plain records, and how they are made of what came: keys in any case, gaps filled (spec piglet 2.2).
+"""What a host answers, as plain records, made of JSON with keys in any case and gaps filled (spec piglet 2.2).
 
-A model that an extension calls for its host: what comes bit by bit, and the message at the end (spec piglet 5.9).
+Also what a model that an extension provides is called with, and the deltas and the message that it answers with (spec piglet 5.9).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What an extension asks of its host: each request has a number of its own and one answer (spec piglet 2.3, 2.6).
+"""The requests of an extension to its host: each has a number of its own and one answer (spec piglet 2.3, 2.6).
 
-A subscription to a topic of the host's bus.
+A `Subscription` is to a topic of the host's bus.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""An author's function: how it is called, and where it stands. What is wrong with one is said when it is imported.
+"""Everything that an extension offers, in the order it was written. Two things under one name are an error that says where both
+are.
 
-All that an extension offers, in the order it was written. Whoever writes two things under one name is told where both are.
-
-Services and ingresses: what a host of the dialect yoi runs and feeds with events (spec yoi 8.3, 8.4).
-
-A panel: text that the host shows, and the keys that are pressed while it is open (spec zot 4.6).
+A `Handler` is an author's function, how it is called and where it stands; what is wrong with one is reported when it is imported.
+`Service` and `Ingress` are what a host of the dialect yoi runs and feeds with events (spec yoi 8.3, 8.4). A `Panel` is text that
+the host shows, and the keys that are pressed while it is open (spec zot 4.6).
 """
 
 from __future__ import annotations

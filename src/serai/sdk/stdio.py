@@ -1,14 +1,11 @@
 """The standard streams of an extension: stdout is the wire, and nothing else may get on it.
 
-Frames have copies of descriptors 0 and 1 for themselves; 1 then leads to stderr and 0 to nothing, so that neither a `print`, nor
-a library, nor a child process can put a word on the wire or take one from it. A forked copy of the program loses the wire.
-A host of piglet talks over descriptors 3 and 4 instead, which are hidden in the same way (spec piglet 2.1).
+Frames have copies of descriptors 0 and 1 for themselves; 1 then leads to stderr and 0 to nothing, so that neither a `print`, nor a
+library, nor a child process can write to the wire or read from it. A forked copy of the program loses the wire. A host of piglet
+talks over descriptors 3 and 4 instead, which are hidden in the same way (spec piglet 2.1). No file objects here: at Python's end
+one that a thread still reads from would be fatal.
 
-No file objects here: at Python's end one that a thread still reads from would be fatal.
-
-What an extension says of itself on stderr, where its host keeps a log.
-
-When what may be said: hello comes first, or the host does.
+`StderrLog` writes to stderr, where the host keeps a log. `OrderedOutput` keeps the order: hello comes first, or the host does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Threads for what must not hold up the read loop, and one for what must not take too long.
+"""Threads for work that must not delay the read loop, an event loop on a thread for async handlers, and alarms for time limits.
 
-An event loop of our own, on a thread: for the async handlers of a program that has none.
-
-One request, on its way to its one answer.
+A `PendingAnswer` is one request on its way to its one answer.
 """
 
 from __future__ import annotations

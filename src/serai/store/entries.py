@@ -1,9 +1,7 @@
 """The lines of a session's file: entries, and the meta among them (spec piglet 6.1).
 
-Every line is decoded by itself and only as deep as the tree needs it: an entry's `raw` data stays bytes until somebody asks. A line
-that is no entry is skipped, told as a problem, and hurts no other.
-
-Times as sessions write them: RFC 3339, in UTC, to the nanosecond.
+Every line is decoded by itself and only as deep as the tree needs it: an entry's `raw` data stays bytes until it is used. A line
+that is not an entry is skipped, reported as a problem, and affects no other. Times are RFC 3339, in UTC, to the nanosecond.
 """
 
 from __future__ import annotations

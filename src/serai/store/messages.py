@@ -1,9 +1,8 @@
-"""The messages of a conversation as sessions keep them and guests see them (spec piglet 6.2).
+"""The messages of a conversation as sessions store them and guests see them (spec piglet 6.2), and as models see them.
 
-Content items have no discriminator there, so their keys tell what they are. We write one all the same: `type` on every item, and
-`role` on a message that stands alone (FIX-21); readers that do not know these ignore them.
-
-Messages as sessions keep them and as models see them: there and back, losing nothing that both can say.
+Content items have no discriminator in a session, so their keys tell what they are. We write one all the same: `type` on every
+item, and `role` on a message that stands alone (FIX-21); readers that do not know these ignore them. The conversion to model
+messages and back loses nothing that both can express.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The lock of one session's file, `<file>.lock`: between processes, as every writer of sessions takes it (spec piglet 6.1).
+"""One session's file: read from either end, appended to under its lock (spec piglet 6.1).
 
-One session's file: read from either end, appended to by whoever holds its lock.
-
-Several processes may have it open, some of them not ours. All hold `<file>.lock` while they append, readers hold nothing: what they
-find at the very end may be half written. One append is one `write` of whole lines; one that fails is cut back, so that the session
-goes on when there is room again, and one that a killed writer left half done is closed off by the next.
+Several processes may have it open, some of them not ours. All hold `<file>.lock` while they append, readers hold nothing: what
+they find at the very end may be half written. One append is one `write` of whole lines; one that fails is cut back, so that the
+session goes on when there is room again, and one that a killed writer left half done is closed off by the next.
 """
 
 from __future__ import annotations

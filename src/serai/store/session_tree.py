@@ -1,12 +1,12 @@
-"""What the entries of a session say together: its tree, its active path, its messages (spec piglet 6.1). Pure.
+"""The entries of a session together: its tree, its active path, its messages (spec piglet 6.1); whole, or from the end of the
+file.
 
-A parent is looked for *above* its child in the file, and the nearest entry of that id is meant; what is not there ends the path. So
+A parent is searched *above* its child in the file, and the nearest entry of that id is meant; a missing one ends the path. So
 there are no cycles, and a file read from its end gives the same path as one read from its beginning (spec piglet 10.19).
 
-The end of a session's file, read from there: who resumes a conversation does not read all that came before.
-
-The very lines that a whole reading decodes are decoded here, by the same decoder, and nothing is guessed from their bytes; so both
-agree on every file. Entries of before there were ids get theirs by counting from the beginning: then, and only then, all is read.
+Resuming a conversation reads from the end. The same decoder decodes the same lines as when a file is read whole, and nothing is
+guessed from their bytes; so both agree on every file. Entries from before there were ids get theirs by counting from the
+beginning: then, and only then, all is read.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a model says until it is done, and what is kept of a message that no session takes as it is.
+"""What happens in a session, written as it happens: neutral events in, entries out. The same for every agent.
 
-What happens in a session, written as it happens: neutral events in, entries out. The same for every agent.
+A person's text is written at once, the model's when its step has ended, a tool's result when the tool has. Texts that come in the
+middle of a turn wait until the step they interrupt and its results are there (FIX-19): only so do calls and results stand together
+when the conversation is resumed. For the same reason a call that is still open when its turn is over gets a result that says so;
+its tool's late answer is an event, and not part of the conversation (FIX-22). On disk before it counts: at the end of a turn, and
+before a tool with side effects runs or may run (design rule 14).
 
-A person's text is written at once, what the model said when its step has ended, a tool's result when the tool has. Texts that come
-in the middle of a turn wait until the step they interrupt and its results are there (FIX-19): only so do calls and results stand
-together when the conversation is resumed. For the same reason a call that is still open when its turn is over gets a result that
-says so; what its tool answers later is an event, and no part of the conversation (FIX-22). On disk before it counts: at the end of
-a turn, and before a tool with side effects runs or may run (design rule 14).
+A `StepDraft` is what a model says until its step is done; a message that is too large for a session is shortened.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A program with its pipes: how it is found and started, what it says, how it ends.
+"""A program with its pipes: how it is found and started, what it writes, how it ends.
 
-What a strict stand-in host is made of, whatever it speaks: it waits no longer than it may, and tells what is wrong.
+Also the base of the strict stand-in hosts, whatever the dialect: bounded waits, and reports of what is wrong.
 """
 
 from __future__ import annotations

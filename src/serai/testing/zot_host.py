@@ -4,14 +4,10 @@
         assert host.call_text("weather", {"city": "Bern"}) == "Bern: 16 degrees, fog"
         assert host.shutdown() == 0
 
-It is written from the specification alone, and nothing in this folder imports anything else of Serai, so that it and Serai's own
-host check each other. It is strict where a real host is tolerant: every line that an extension writes must be a frame of spec zot
-3.2, and every request is answered exactly once, by the right kind of answer. What is wrong is a `Misbehaved`, with the last frames
-and the end of stderr.
-
-The frames that an extension may send, as spec zot 3.2 has them, and what can be wrong with one.
-
-The host itself: it opens, asks and ends as spec zot 2 to 5 have it, and is strict with every answer.
+It is written from the specification alone (spec zot 2 to 5) and imports nothing of Serai but `serai.testing.guest_process`, so
+that it and Serai's own host check each other. It is strict where a real host is tolerant: every line that an extension writes must
+be a frame of spec zot 3.2, and every request is answered exactly once, by the right kind of answer. What is wrong is a
+`Misbehaved`, with the last frames and the end of stderr.
 """
 
 from __future__ import annotations

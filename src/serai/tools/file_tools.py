@@ -1,8 +1,7 @@
-"""The tool `read`: a file's lines with their numbers, or an image.
+"""The tools that work on files: `read`, `write` and `edit`.
 
-The tool `write`: a whole file, new or in the place of another.
-
-The tool `edit`: parts of a file replaced, all of them or none.
+`read`: a file's lines with their numbers, or an image. `write`: a whole file, new or in the place of another. `edit`: parts of a
+file replaced, all of them or none.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""What a program says, made fit for a model and for whoever watches: bounded, text, no escapes.
+"""The tools that run a program: `bash`, `grep` and `find`.
 
-A program that runs for one call: what it says, within its time. When the call ends, so does its tree, as `wire` ends one.
+A program runs for one call, within its time. When the call ends, so does the program's tree, as `wire` ends one; SECURITY.md says
+what can get away. Its output is bounded, text, and without escapes.
 
-The tool `bash`: a command line, run to its end. What it started ends with it; SECURITY.md says what can get away.
-
-The tools `grep` and `find`.
-
-A model's regular expression may take for ever and a tree may be huge, so a program of its own does it (`programs.search`): it ends
-with the call, and at its time. No shell and no git: a project's settings may run programs of the project's choice.
+For `grep` and `find` a program of our own searches (`programs.search`): a model's regular expression may take for ever and a tree
+may be huge, and the program ends with the call, and at its time. No shell and no git: a project's settings may run programs of the
+project's choice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a built-in tool is, and what all of them share.
 
-The threads that work on files: a slow disk must not stop the loop, nor those who need threads for something else.
+File work has threads of its own: a slow disk must not stop the loop, nor other users of threads.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Why a tool cannot do what was asked, in the codes of spec piglet 5.1.
+"""The files that tools work on: where a path leads and whether it may, files held open, copies for undo, and failures.
 
-Where a path of a call leads, and whether it may lead there: into the working directory, unless that call was allowed more.
+A path leads into the working directory, unless that call was allowed more. Links are followed once, when a path is resolved
+(`Workspace`). From then on none is: the folder of a file that is read or replaced is held open, and a link that somebody puts on
+the way between the check and the use ends the call.
 
-A file that is looked into or replaced, in a folder that is held open meanwhile.
-
-Links are followed once, when it is judged where a path leads (`places`). From then on none is: a link that somebody puts on the way
-between the look and the use ends the call, and does not lead it out.
-
-Copies of files from before they were changed, the newest of each (spec piglet 6.10).
+`FileSnapshots` has copies of files from before they were changed, the newest of each (spec piglet 6.10). `ToolFailure` has the
+codes of spec piglet 5.1.
 """
 
 from __future__ import annotations

@@ -3,14 +3,12 @@
 A channel knows bytes and frames, not messages. What sits on it (an adapter, a driver) is a `Receiver`: it gets runs of whole
 frames and, exactly once and last, the reason why no more will come.
 
-How it is fast (design rule 3): the loop calls us when the pipe is readable, one read of 64 KiB, no copy, no
-task, no stream object; `outbox` is the other half.
+How it is fast (design rule 3): the loop calls us when the pipe is readable, one read of 64 KiB, no copy, no task, no stream
+object.
 
-The sending half of a channel: frames out, at once when alone, together when many, never blocking.
-
-A frame sent when nothing else is under way is written at once. Frames sent while others are (something was sent since the last
-read, or the last read brought several) are collected until the loop has run everybody who is ready, and go out in one write. What
-the pipe does not take waits, up to a budget of bytes.
+`Outbox` is the sending half; it never blocks. A frame sent when nothing else is under way is written at once. Frames sent while
+others are (something was sent since the last read, or the last read brought several) are collected until the loop has run
+everybody who is ready, and go out in one write. What the pipe does not take waits, up to a budget of bytes.
 """
 
 from __future__ import annotations

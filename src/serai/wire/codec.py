@@ -1,20 +1,19 @@
 """Runs of lines into typed messages (sans-IO), with msgspec.
 
-The unknown is data (design rule 4): a line always becomes a value. `Noise` is a line that is no JSON object, such as
-a banner or a log line; `Unknown` is an object that none of the dialect's types fits. Both carry the raw bytes. Opaque parts
-of a message (a tool's arguments) are declared `msgspec.Raw` by the dialect and stay bytes; a `Raw` keeps its whole line alive, so
-whoever stores one for long calls its `copy()`.
+The unknown is data (design rule 4): a line always becomes a value. `Noise` is a line that is not a JSON object, such as a banner
+or a log line; `Unknown` is an object that none of the dialect's types fits. Both carry the raw bytes. Opaque parts of a message (a
+tool's arguments) are declared `msgspec.Raw` by the dialect and stay bytes; a `Raw` keeps its whole line alive, so call its
+`copy()` before storing one for long.
 
-Decoding with case-folded keys, for dialects whose origin matches keys that way (spec piglet FIX-4).
+`FoldingDecoder` decodes with case-folded keys, for dialects whose origin matches keys that way (spec piglet FIX-4). Go's decoder
+takes `{"Type":"text"}` for a field named `type`, and extensions rely on it. Folding must reach every object that the protocol
+defines and nothing inside opaque data, so it follows the declared types: a field declared as a struct (or a list, dict, union or
+optional of structs) is folded, anything else is left byte for byte.
 
-Go's decoder takes `{"Type":"text"}` for a field named `type`, and extensions rely on it. Folding must reach every object that
-the protocol defines and nothing inside opaque data, so it follows the declared types: a field declared as a struct (or a list,
-dict, union or optional of structs) is folded, anything else is left byte for byte.
-
-The declared structs say `forbid_unknown_fields=True`. A frame that decodes so has exact keys only, and costs nothing extra;
-one that does not is folded, its unknown members dropped, and decoded again. On that way two more things are taken that such
-programs write: a member that is `null` counts as absent where its field takes no null, as in Go, and a whole number may be
-written as a fraction (`4242.0`, `4e3`) where the field is an `int` (spec piglet 10.14). Nothing else is converted.
+The declared structs say `forbid_unknown_fields=True`. A frame that decodes so has exact keys only, and costs nothing extra; one
+that does not is folded, its unknown members dropped, and decoded again. That second decode accepts two more things that such
+programs write: a member that is `null` counts as absent where its field takes no null, as in Go, and a whole number may be written
+as a fraction (`4242.0`, `4e3`) where the field is an `int` (spec piglet 10.14). Nothing else is converted.
 """
 
 from __future__ import annotations

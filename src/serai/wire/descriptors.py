@@ -1,11 +1,8 @@
-"""The pipes between us and a child: made together, closed together, larger when frames are.
+"""Descriptors: the pipes of a child, a poller for many descriptors, and drained ones of which the last bytes are kept.
 
-Many descriptors on which little happens, together as one descriptor of the loop.
-
-Descriptors that must always be drained, of which the last bytes are kept.
-
-An undrained stderr blocks its writer after 64 KiB and looks like a time-out; a discarded one hides the only reason for a
-crash (design rule 2).
+The pipes of a child are made together, closed together, and larger when frames are. The poller makes many descriptors on which
+little happens one descriptor of the loop. An undrained stderr blocks its writer after 64 KiB and looks like a time-out; a
+discarded one hides the only reason for a crash (design rule 2).
 """
 
 from __future__ import annotations

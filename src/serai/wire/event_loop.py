@@ -1,12 +1,11 @@
-"""One timer for all deadlines of a loop.
+"""The event loop: one timer for all deadlines, and what the extra `fast` adds.
 
-A timer per call costs more than the call's own work (measured: 2.5 -> 6.2 us at 64 in flight). Here a wire compares its
-call's deadline with the time it will be looked at anyway, and only an earlier one touches the timer.
+A timer per call costs more than the call's own work (measured: 2.5 -> 6.2 us at 64 in flight). Here a wire compares its call's
+deadline with the time it will be looked at anyway, and only an earlier one touches the timer.
 
-What the extra `fast` means: uvloop as the event loop, and a C allocator that does not give back the memory of every long frame.
-
-For entry points (a command, an application), never done by a library on its own: the loop is the program's choice, and the
-allocator is the whole process's. A plain `asyncio.run` works as well, only slower.
+`fast` is uvloop as the event loop, and a C allocator that does not give back the memory of every long frame. It is for entry
+points (a command, an application), never done by a library on its own: the loop is the program's choice, and the allocator is the
+whole process's. A plain `asyncio.run` works as well, only slower.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ Two id spaces. Ours are integers from 1; the peer's may be any JSON value and ar
 A `folded` connection reads as piglet's origin does (spec piglet 2.2, 2.3): the keys of the envelope, of its error and of a
 cancellation match in any case, and a request's id is an integer or a string, else it is a `Stray`. With `bare` the answers to
 those methods alone may have neither result nor error; any other such answer is `Garbled`.
-
-The objects of JSON-RPC around what is said, as they are read and written (sans-IO), for `wire.jsonrpc`.
 """
 
 from __future__ import annotations

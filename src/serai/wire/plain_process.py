@@ -1,8 +1,7 @@
-"""A child of this very process: its descriptors, its end, and the end of its tree.
+"""Children of this process: `PlainSpawner` starts them, `PlainChild` has their descriptors, their end, and the end of their tree.
 
-Start a program that is to outlive us: no tag, no watchdog, nobody kills it when we go (a box's keeper).
-
-It is the one exception to "nothing is left behind", so whoever uses it must see to it that the program ends by itself.
+`DetachedProcess` outlives us: no tag, no watchdog, and it is not killed when we end (a box's keeper). It is the one exception to
+"nothing is left behind", so its user must make sure that the program ends by itself.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The one way to start a process (design rule 2), and what is known of a process once it runs.
+"""The one way to start a process (design rule 2), and the one way to stop it.
 
 `Spawner` and `Child` are protocols: `PlainSpawner` starts programs on the machine, a box's spawner starts them inside a box and
-hands out the same kind of descriptors. Nothing above this module knows which it was.
+returns the same kind of descriptors. Nothing above this module knows which it was.
 
-The stop ladder: ask, close its input, SIGTERM, SIGKILL the tree. Every step is bounded, the last one always runs.
-
-The whole ladder is its own task: a caller that is cancelled, or times out, leaves the ladder to finish alone (design rule 11). The
-tree is swept even after a polite end, because a program may leave descendants behind that nobody asked for.
+`stop_child` is the stop ladder: ask, close its input, SIGTERM, SIGKILL the tree. Every step is bounded, the last one always runs.
+The ladder is its own task: a caller that is cancelled, or times out, leaves it to finish alone (design rule 11). The tree is swept
+even after a polite end, because a program may leave descendants behind.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Who descends from whom, and killing all of them (Linux `/proc`; standard library only, the watchdog program uses it too).
+"""The descendants of a process, and killing all of them (Linux `/proc`; standard library only, the watchdog program uses it too).
 
-A child's tree is found three ways, because each alone can be escaped: by parent links, by the session the child leads, and by
-the tag in the environment, which survives `setsid`, double forks and re-parenting. A process that drops its environment and is
-re-parented at once escapes; what was seen before that is remembered by the caller and passed in as `known`.
+A child's tree is found three ways, because each alone can be escaped: by parent links, by the session the child leads, and by the
+tag in the environment, which survives `setsid`, double forks and re-parenting. A process that drops its environment and is
+re-parented at once escapes; the caller remembers what was seen before that and passes it in as `known`.
 
-The name of a process that nobody else can be taken for later: the kernel reuses a pid.
+`identity_of` names a process so that a later one with the same pid is not taken for it.
 """
 
 from __future__ import annotations

@@ -1,20 +1,16 @@
-"""Calls that wait for an answer (sans-IO): by id, each with its deadline.
+"""Bytes into whole lines, and calls that wait for an answer (sans-IO).
 
-One table for every dialect that correlates by id. Time is an argument. Expiry looks at all waiting calls, which is cheap
-because it happens only when the earliest deadline has come, not per call (design rule 3).
+The framer returns *runs*: stretches of whole lines, in the very bytes object that was read when the lines end where the read
+ended. So the common case copies nothing, a batch decoder gets all of it in one call, and a tap can keep it. Rules (design rule 5):
 
-Bytes into whole lines (sans-IO).
-
-The framer hands on *runs*: stretches of whole lines, in the very bytes object that was read when the lines end where the
-read ended. So the common case copies nothing, a batch decoder gets all of it in one call, and a tap can keep it.
-
-Rules (design rule 5):
-
-1. Only LF ends a line. A CR before it is JSON white space and stays in the run; `split` takes it off.
+1. Only LF ends a line. A CR before it is JSON white space and stays in the run; `split_lines` takes it off.
 2. A line longer than `limit` (its LF counts, as in the origins of zot and piglet) is one `Oversize` with its true size and
    its head, and the stream goes on after its LF. Its body is not kept in memory.
 3. What is left at the end of input is a line too.
 4. A byte is searched once. Slow peers that dribble a long line cost linear time.
+
+`PendingCalls` is one table for every dialect that correlates by id, each call with its deadline. Time is an argument. Expiry looks
+at all waiting calls, which is cheap because it happens only when the earliest deadline has come, not per call (design rule 3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`serai.agent("resident")`: the resident with everything it needs, chosen for whoever gives none."""
+"""`serai.agent("resident")`: the resident with everything it needs, and defaults for what the caller does not give."""
 
 from __future__ import annotations
 

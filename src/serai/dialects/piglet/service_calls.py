@@ -298,7 +298,7 @@ def call_for(method: str, params: Wire) -> ServiceCall:
 
 
 def call_for_notification(method: str, params: Wire) -> ServiceCall:
-    """The same for a notification of `TELLS`."""
+    """The same for a method of `NOTIFICATIONS`."""
     group, what = NOTIFICATIONS[method]
     return ServiceCall(group, what, _plain(params))
 

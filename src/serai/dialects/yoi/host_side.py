@@ -2,7 +2,7 @@
 
 One plugin has one `HostSide` for as long as the host knows it, however often its worker is started anew. Moves that the table has
 not are no errors: what happens to a process comes in any order (it may die while it is asked to stop), and what comes too late
-changes nothing. Whoever runs the plugin takes events with `next` one at a time, and says for each what came of it.
+changes nothing. The adapter takes events with `next` one at a time, and reports the outcome of each.
 """
 
 from __future__ import annotations

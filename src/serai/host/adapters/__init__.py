@@ -98,7 +98,7 @@ class GuestFinder(Protocol):
     """A dialect's own way of finding: its guests are packages, and which of them run with what is said elsewhere."""
 
     def settings(self, config: Mapping[str, Any], who: str) -> Any:
-        """What the settings say under the dialect's `keys`, for `Person.own`; else `BadSettings`."""
+        """What the settings say under the dialect's `keys`, for `PersonSettings.own`; else `BadSettings`."""
         ...
 
     def read(self, path: Path, scope: Scope, person: PersonSettings, author: AuthorSettings) -> GuestManifest:

@@ -1,7 +1,7 @@
 """Looking behind the commands that run other commands: `env`, `sudo`, `xargs`, `sh -c`, …
 
-Here are the tools for it: a command's words and options, taken one by one, and what comes of it. Which command does what is in two
-tables, `wrappers` and `builtins`; what is in neither runs nothing that a rule could see (a deny rule is no sandbox).
+A command's words and options are taken one by one. The tables of `wrappers` and `shell_builtins` say which command does what; a
+command in neither runs nothing that a rule could see (a deny rule is not a sandbox).
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""A shell's options. Those that do not change how a text is read are known here; every other one is hidden.
+"""What a shell's own commands may evaluate: options, variables, names, subscripts and numbers that are commands in disguise.
 
-`set -k` makes variables of words, `shopt -u interactive_comments` commands of comments, `set -o histexpand` other words of `!x`.
+Options that do not change how a text is read are known here; every other one is hidden: `set -k` makes variables of words, `shopt
+-u interactive_comments` commands of comments, `set -o histexpand` other words of `!x`. Some variables are more than data: setting
+one runs something, or changes what a command's name means.
 
-Variables that are more than data: to set one of them is to run something, or to change what a command's name means.
-
-What a shell's own commands may evaluate besides: names, subscripts and numbers that are commands in disguise.
-
-bash reads `a[$(rm x)]` wherever it takes the name of a variable or a number, so these are hidden unless they are plain; and the
-name must not be one of those variables that are more than data.
+bash evaluates `a[$(rm x)]` wherever it takes the name of a variable or a number, so these are hidden unless they are plain, and
+the name must not be one of those variables.
 """
 
 from __future__ import annotations

@@ -1,21 +1,16 @@
-"""What was read of a command: the words of this part of the house.
+"""A shell text: its words, its commands, and the readers that need no grammar.
 
-One word of a shell text: quotes, backslashes and expansions, read as every shell of the family reads them.
+*Words.* Quotes, backslashes and expansions are read as every shell of the family reads them. Texts are read with one character for
+each byte (`as_byte_text`), so that offsets are those of the grammar. Only ASCII means anything to a shell; a word is decoded at
+its end. Where shells differ (bash, dash, zsh), or where more than a word begins, this raises `Unreadable`: never a guess.
 
-Texts are read as bytes in disguise (`as_byte_text`): one character for each byte, so that offsets are those of the grammar. Only
-ASCII means anything to a shell; what a word says is turned back at its end.
+*Commands.* `scan_commands` reads lists and pipes of simple commands, and nothing that it is not certain about. It reads a whole
+text by itself; `scan_simple_command` reads each simple command that the grammar has found, so that a command's words are decided
+in one place.
 
-Where shells differ (bash, dash, zsh), or where more than a word begins, this raises `Unreadable`: never a guess.
-
-Our own reader: lists and pipes of simple commands, and nothing that it is not certain about.
-
-It reads a whole text by itself, and it reads each simple command that the grammar has found (`simple`), so that what a command's
-words are is decided in one place.
-
-What an allow rule may match: ONE simple command of plain words, beyond any doubt.
-
-This is all that stands between a rule such as `git status` and everything else, so it is small, knows no grammar, and refuses what
-it does not know. Refusing costs little: the person is asked.
+*What an allow rule may match.* `read_plain_command` accepts ONE simple command of plain words. This is all that stands between a
+rule such as `git status` and everything else, so it is small, knows no grammar, and rejects what it does not know. Rejecting costs
+little: the person is asked.
 """
 
 from __future__ import annotations

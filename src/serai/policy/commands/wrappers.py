@@ -1,12 +1,9 @@
-"""The table of commands that run other commands, by their base name.
+"""The table of commands that run other commands, by their base name, and those that need a function of their own.
 
-Programs that do something else and run a command only when told so: `tar --to-command`, `git -c alias.x=!…`, `make SHELL=…`.
-
-A person who denies `rm` expects these to be seen, so their options are looked at. Programs that are languages of their own
-(`python`, `perl`, `awk`, `sed` with its `e`, editors, `make`'s own files) stay opaque: a deny rule sees their names only, and is no
+Some programs do something else and run a command only when told so: `tar --to-command`, `git -c alias.x=!…`, `make SHELL=…`. A
+person who denies `rm` expects these to be seen, so their options are read. Programs that are languages of their own (`python`,
+`perl`, `awk`, `sed` with its `e`, editors, `make`'s own files) stay opaque: a deny rule sees their names only, and is not a
 sandbox.
-
-Commands that run other commands and need a look of their own; the table is in `wrappers`.
 
 The rule for all of them: what is certain becomes a command or a text, what is not becomes a sentence about what is hidden.
 """

@@ -1,17 +1,16 @@
 """yoi from the extension's side: inside a component, where there is no wire, no thread, no event loop and no clock (spec yoi 20).
 
-The exports of the world are functions that are called one at a time. `serai guest build` writes the module that joins them to this.
+The exports of the world are functions that are called one at a time. `serai guest build` writes the module that connects them to
+this.
 
-The end of a plugin's build: its interpreter is about to be frozen into a component without a clock, files, randomness or output.
+At the end of a plugin's build its interpreter is frozen into a component without a clock, files, randomness or output. Any use of
+these in a stubbed component traps, which nobody can catch and which ends the instance (spec yoi 20). So `seal` replaces what an
+author is likely to call by functions that raise an ordinary error, imports that come too late among them. What is built into the
+interpreter's own C code, such as `datetime.now()`, still traps.
 
-Whatever reaches for one of these in a stubbed component traps, which nobody can catch and which ends the instance (spec yoi 20).
-So what an author is likely to call is replaced by what raises an ordinary error, an import that comes too late among them. What is
-built into the interpreter's own C code, such as `datetime.now()`, still traps.
-
-The host interfaces of yoi as an author uses them: `ext.host.fs`, `ext.host.request`, `ext.host.websocket` (spec yoi 4 to 6).
-
-Each needs a permission in plugin.toml and a grant. What is refused or fails cannot be caught: the call ends, and with it the
-instance (spec yoi 2.4).
+Authors use the host interfaces as `ext.host.fs`, `ext.host.request`, `ext.host.websocket` (spec yoi 4 to 6). Each needs a
+permission in plugin.toml and a grant. A refusal or a failure cannot be caught: the call ends, and with it the instance (spec yoi
+2.4).
 """
 
 from __future__ import annotations

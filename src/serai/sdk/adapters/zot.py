@@ -1,6 +1,6 @@
 """zot from the extension's side, with the standard library alone (spec zot 2, 3 and 6).
 
-`dialects.zot.theirs` says the same for fakes and replays. It needs msgspec, which no bundle has and every start would wait for.
+`dialects.zot.peer_side` does the same for fakes and replays. It needs msgspec, which no bundle has and every start would wait for.
 """
 
 from __future__ import annotations

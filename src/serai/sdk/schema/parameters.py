@@ -1,14 +1,11 @@
 """What a tool's handler takes: the schema for the model from its signature, and keyword arguments from what the model sends.
 
-What a docstring says of a tool and of its parameters, in the styles in use: Google's, numpy's and Sphinx's.
+Docstrings in the styles of Google, numpy and Sphinx describe a tool and its parameters. The description is for the model: the
+section on parameters becomes their descriptions, what is returned or raised is left out, and lines that were broken to fit a page
+are joined.
 
-The description is for the model: the section on parameters becomes their descriptions, what is returned or raised is left out, and
-lines that were broken to fit a page are joined.
-
-What a function takes, and what is known around it.
-
-Plain functions and methods are looked at by hand. What is wrapped or called in another way is left to `inspect`, whose import an
-extension's start would otherwise wait for.
+Plain functions and methods are inspected by hand. Functions that are wrapped or called in another way are left to `inspect`, whose
+import an extension's start would otherwise wait for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""One reading of what a model sent: where we are in it, what is wrong so far, and how a value is shown in an error.
+"""One reading of what a model sent: the place in it, what is wrong so far, and how a value is shown in an error.
 
-The keywords of JSON Schema that an author adds to a hint: `Annotated[int, {"minimum": 1, "maximum": 7}]`.
-
-Those that say which values are valid are also checked when arguments are read, so that a schema never promises more than the
-handler gets. The others explain. Those that the hint itself decides (`type`, `enum`, `items`, …) are refused.
+Authors add keywords of JSON Schema to a hint: `Annotated[int, {"minimum": 1, "maximum": 7}]`. Those that say which values are
+valid are also checked when arguments are read, so that a schema never promises more than the handler gets. The others explain.
+Those that the hint itself decides (`type`, `enum`, `items`, …) are refused.
 """
 
 from __future__ import annotations

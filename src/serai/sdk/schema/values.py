@@ -1,4 +1,4 @@
-"""What values a hint lets in: each `Kind` has a schema, and reads a JSON value into what the handler gets.
+"""The values that a hint accepts: each `ValueKind` has a schema, and reads a JSON value into what the handler gets.
 
 Models are sloppy, so values are coerced where their meaning is plain. What the schema accepts is never changed in meaning.
 
@@ -15,10 +15,6 @@ Models are sloppy, so values are coerced where their meaning is plain. What the 
 
 Never: a boolean as a number or as text, or NaN and infinity at all. Of a union the member that fits as it is wins; then one that
 fits by the schema (5.0 for an integer); coercion comes last, in the order of the members.
-
-Here are the kinds of single values; `serai.sdk.schema.values` has those that are made of others.
-
-The kinds that are made of others: lists, objects, unions.
 """
 
 from __future__ import annotations

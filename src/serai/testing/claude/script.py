@@ -1,6 +1,6 @@
 """What a scripted Claude plays, step by step: the frames of Claude Code, with what a test does not care about filled in.
 
-Makes a `claude` that can be started, and reads what it was given.
+`ScriptedClaude` makes a `claude` that can be started, and reads what it was given.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a finding quotes of a guest. What looks like a secret is masked first: a text that is cut may lose what tells it is one.
+"""What a check reports: a finding for each rule, or several, and the report that holds them.
 
-What a check says: a finding for each rule, or several, and the report that holds them.
+In what a finding quotes of a guest, look-alikes of secrets are masked before the text is cut: a cut may remove what shows that it
+is one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Ways to write a message that are all the same JSON.
+"""What is to be checked (a guest's folder, its manifest, or a Python program alone), and one guest of any dialect, started and
+asked.
 
-What is to be checked: a guest's folder, its manifest, or a Python program alone.
-
-One guest of any dialect, started and asked: read as tolerantly as a host reads it, and all that is wrong kept for the rules.
+A guest is read as tolerantly as a host reads it, and everything that is wrong is kept for the rules. Requests are written in
+several ways that are all the same JSON.
 """
 
 from __future__ import annotations

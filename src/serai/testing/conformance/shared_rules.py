@@ -1,8 +1,7 @@
-"""The rules that bind a guest of any dialect: how it takes strange input, many requests, and each way to end.
+"""The rules for a guest of any dialect: how it opens and answers, what it offers, and how it takes strange input, load and each
+end.
 
-What a guest of any dialect offers, and whether it can be used: names, schemas, and arguments that do not fit them.
-
-The rules about how a guest of any dialect opens and what it answers.
+What it offers must be usable: names, schemas, and arguments that do not fit them.
 """
 
 from __future__ import annotations

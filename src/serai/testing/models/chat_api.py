@@ -1,6 +1,6 @@
-"""What the Chat Completions API refuses, in its words.
+"""The Chat Completions API: `POST /v1/chat/completions`, and the list of models that both of OpenAI's APIs have.
 
-The Chat Completions API: `POST /v1/chat/completions`, and the list of models that both of OpenAI's APIs have.
+Requests are refused as the real API refuses them, with its texts.
 """
 
 from __future__ import annotations

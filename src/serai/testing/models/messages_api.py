@@ -1,6 +1,6 @@
-"""What the Messages API refuses, in its words.
+"""The Messages API: `POST /v1/messages`, its count of tokens, and the list of its models.
 
-The Messages API: `POST /v1/messages`, its count of tokens, and the list of its models.
+Requests are refused as the real API refuses them, with its texts.
 """
 
 from __future__ import annotations

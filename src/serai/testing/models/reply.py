@@ -1,12 +1,10 @@
-"""What the APIs have in common: a request in neutral words, the pieces of its answer, and how pieces become events.
+"""What the APIs share: a request in neutral form, the pieces of its answer, how pieces become events, and faults.
 
-Everything here is pure: the same request gives the same bytes (its digest makes the ids), and nothing knows of sockets.
+Everything here is pure: the same request gives the same bytes (its digest makes the ids), and nothing knows of sockets. Members of
+a request are read as values of their type, or are the 400 that a real API gives. Faults are a queue, used up one per request,
+beside what a prompt's own script says:
 
-Small questions to JSON that may be anything: the answer is the value in its type, or the 400 that a real API gives.
-
-What a test lets go wrong, beside what a prompt's own script says: a queue, used up one per request.
-
-server.fault(Fault("status", status=529), Fault("status", status=529))    # fails twice, then works
+    server.fault(Fault("status", status=529), Fault("status", status=529))    # fails twice, then works
 """
 
 from __future__ import annotations

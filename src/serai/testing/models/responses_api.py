@@ -1,7 +1,4 @@
-"""What the Responses API refuses, in its words.
-
-The Responses API: `POST /v1/responses`.
-"""
+"""The Responses API: `POST /v1/responses`. Requests are refused as the real API refuses them, with its texts."""
 
 from __future__ import annotations
 

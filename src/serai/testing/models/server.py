@@ -1,8 +1,6 @@
-"""The server of the fakes: takes requests, finds their API, sends what that makes of them, and shows what it saw.
+"""The server of the fakes: takes requests, finds their API, sends the scripted answer with its faults, and shows what it saw.
 
-Which request is for which API: one table. A further API is a module and a row.
-
-One request and what is sent for it: checked, scripted, and with what shall go wrong.
+One table says which request is for which API. A further API is a module and a row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The host itself: it opens, asks, serves and ends as spec piglet 2 to 8 have it, and is strict with every message.
+"""The stand-in host itself: it opens, asks, serves and ends as spec piglet 2 to 8 say, and is strict with every message.
 
-An extension's program: how its manifest starts it, and its wire on FD 3 and 4 or on stdin and stdout.
+It starts an extension's program as its manifest says, with the wire on FD 3 and 4 or on stdin and stdout.
 """
 
 from __future__ import annotations

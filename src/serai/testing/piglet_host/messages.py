@@ -1,6 +1,6 @@
-"""What an extension may send, as spec piglet 4, 5 and 7 have it, and what can be wrong with a message.
+"""What an extension may send (spec piglet 4, 5 and 7), what can be wrong with a message, and the default answers to its requests.
 
-What the stand-in host answers to each of the 52 requests of an extension when nobody has told it otherwise (spec piglet 7.1).
+Each of the 52 requests of an extension has an answer when the test gives none (spec piglet 7.1).
 """
 
 from __future__ import annotations

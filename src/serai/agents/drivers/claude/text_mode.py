@@ -1,7 +1,7 @@
 """Claude Code in text mode: a process for each prompt, which prints its answer and ends (spec agents 1.17, 7.33).
 
-Nobody can be asked and nothing is told but the answer; what it may do is what its own settings allow. For callers that want just
-that, such as those of the seed's `text` format.
+Nobody can be asked and nothing is reported but the answer; its own settings say what it may do. For callers that want just that,
+such as those of the seed's `text` format.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our tools for Claude: an MCP server inside the control protocol, with no process of its own (spec agents 2.7).
 
-A call of one is decided where it runs, by whoever gave us the tools; Claude's own asking is answered yes for it (design, "one
-prompt's way": it is decided once).
+A call is decided where it runs, by the `ToolBox` that we were given; Claude's own permission request for it is answered with yes,
+because a call is decided once.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ _LIMIT_OF: dict[str, str] = {
 
 
 class PigletGuest:
-    """The guest's side of `host.adapter.Running`, and of everything else that a guest can offer."""
+    """The guest's side of `host.adapter.GuestConnection`, and of everything else that a guest can offer."""
 
     def __init__(self, taking: StartContext, child: Child, ways: Sequence[Way]) -> None:
         self._taking = taking

@@ -228,7 +228,7 @@ def kept(person: PersonSettings, store: Path) -> list[GuestManifest] | None:
 def _as_granted(record: ResolvedPlugin, counting: Sequence[Enablement]) -> ResolvedPlugin:
     """A session has what the person grants now to the contents that it began with: who narrows a grant means this one too.
 
-    Of several the last counts (`resolving.plan`). What is granted to other contents alone says nothing of these.
+    Of several the last counts (`resolution.plan`). What is granted to other contents alone says nothing of these.
     """
     fitting = [one for one in counting if one.id == record.identity and resolution.applies(one, record)]
     if not fitting:

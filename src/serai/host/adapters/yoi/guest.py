@@ -41,7 +41,7 @@ _STOPPING = "the plugin is being stopped"
 
 
 class YoiGuest:
-    """`Running` for the dialect yoi. One life: after a trap another worker takes over (spec yoi 13.5, ours)."""
+    """`GuestConnection` for the dialect yoi. One life: after a trap another worker takes over (spec yoi 13.5, ours)."""
 
     def __init__(self, taking: StartContext, record: ResolvedPlugin, bounds: Bounds, offer: Offer, instance: HostSide) -> None:
         self._taking = taking

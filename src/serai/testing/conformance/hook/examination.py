@@ -1,8 +1,7 @@
 """What the rules of hooks are given: runs of the hook, one after the other, each state given back to it.
 
-One run of a hook, as a check needs it: in a folder of its choice, with any bytes for a request, and with a look at what is left.
-
-As with boxes, its stdout is a file like theirs and it leads a session of its own (spec hooks 1.11).
+A run is in a folder of the check's choice, with any bytes for a request, and with a look at what is left. As with boxes, its
+stdout is a file and it leads a session of its own (spec hooks 1.11).
 """
 
 from __future__ import annotations

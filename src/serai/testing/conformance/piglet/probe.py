@@ -1,6 +1,6 @@
-"""One guest that speaks piglet, started and asked: read as tolerantly as a host reads it, and all that is wrong is kept.
+"""One guest that speaks piglet, started and asked: read as tolerantly as a host reads it, and everything that is wrong is kept.
 
-What the rules of piglet are given: guests to try things with, and one visit that all of them know.
+`PigletExamination` is what the rules of piglet are given: guests to try things with, and one visit that all of them share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The rules about how a piglet guest takes strange input and a poor host; what binds a guest of any dialect is in `living`.
-
-The rules about what a piglet guest says; how a guest of any dialect opens and answers is in `answering`.
+"""The rules of piglet guests: what they send, and how they take strange input and a poor host. `shared_rules` has those of any
+guest.
 """
 
 from __future__ import annotations

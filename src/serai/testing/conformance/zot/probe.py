@@ -1,6 +1,6 @@
-"""One guest that speaks zot, started and asked: read as tolerantly as a host reads it, and all that is wrong kept for the rules.
+"""One guest that speaks zot, started and asked: read as tolerantly as a host reads it, and everything that is wrong is kept.
 
-What the rules of zot are given: guests to try things with, and one visit that all of them know.
+`ZotExamination` is what the rules of zot are given: guests to try things with, and one visit that all of them share.
 """
 
 from __future__ import annotations

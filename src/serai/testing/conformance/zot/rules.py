@@ -1,9 +1,4 @@
-"""Ways to write a request that are all the same JSON, and ids that are all a text.
-
-The rules about how a zot guest takes strange input; what binds a guest of any dialect is in `living`.
-
-The rules about what a zot guest says; how a guest of any dialect opens and answers is in `answering`.
-"""
+"""The rules of zot guests: what they send, and how they take strange input. `shared_rules` has those of any guest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Threads for what may hang: a disk that does not answer, a name that is looked up for minutes.
+"""Threads for what may hang: a disk that does not answer, a name lookup that takes minutes.
 
-They are not the loop's own: those are shared by the whole house and waited for at its end. A caller who gives up leaves its
-thread behind, and a plugin that leaves too many behind is refused instead of given more.
+They are not the loop's own, which the whole process shares and waits for at its end. A caller that gives up leaves its thread
+behind, and a plugin that leaves too many behind is refused instead of given more.
 """
 
 from __future__ import annotations

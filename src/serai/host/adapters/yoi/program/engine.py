@@ -1,7 +1,7 @@
 """The engine's settings, the same where a component is compiled and where it runs: compiled code fits no others.
 
 `resource` limits on a worker's address space need small reservations: by default wasmtime reserves 4 GiB for each
-memory. Whoever changes a number here changes `SETTINGS`, which is part of the name of what is cached.
+memory. A changed number changes `SETTINGS`, which is part of the name of what is cached.
 """
 
 from __future__ import annotations
