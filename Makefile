@@ -11,13 +11,13 @@ PYTEST = $(BIN)/python -m pytest -q -n auto --dist worksteal $(OPTIONS)
 
 # What `make quick` runs: what does no IO, the model, the policy and the store whole, and a few files of each other layer.
 QUICK := $(addprefix tests/,model dialects claude/dialect claude/folding yoi/documents yoi/grants policy store)
-SMOKE := $(addsuffix .py,$(addprefix tests/,test_errors test_home test_limits wire/test_framing wire/test_codec wire/test_jsonrpc \
+SMOKE := $(addsuffix .py,$(addprefix tests/,test_tree test_errors test_home test_limits wire/test_framing wire/test_codec wire/test_jsonrpc \
 	wire/test_channel wire/test_rpc record/test_recorder host/test_registry host/test_guards host/test_tools tools/test_edit tools/test_read \
 	agents/test_session agents/resident/test_run claude/driver/test_asking boxes/test_settings boxes/test_store boxes/test_boxes \
 	sdk/test_schema sdk/test_serving app/test_app app/test_pipeline cli/test_main cli/test_lazy cli/test_session testing/test_claude))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-all test-deep test-agents test-plugins check lint bench bench-peers bench-page requirements clean
+.PHONY: help demo quick test test-all test-deep test-agents test-plugins check lint bench bench-peers bench-page requirements tree clean
 
 help:
 	@echo "make demo          set up and tell one run of Serai as a story, offline, with real child processes"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-peers   install whom the bench compares with, into .venv-peers: mcp, ACP, claude-agent-sdk, orjson, extism, Go, zig (1.2 GB)"
 	@echo "make bench-page    docs/performance.md from the latest complete run of the bench"
 	@echo "make requirements  which promised behaviours are proved, planned or missing"
+	@echo "make tree          modules, lines and names of the source, next to their ceilings"
 	@echo "make clean         remove everything that was made here"
 
 demo: $(CORE)
@@ -84,6 +85,9 @@ bench-page: $(DEV)
 
 requirements: $(DEV)
 	@$(BIN)/python -m tests.requirements.manifest
+
+tree: $(DEV)
+	@$(BIN)/python -m tests.tree
 
 clean:
 	@echo "== removing .venv, .venv-peers, caches and build output"
