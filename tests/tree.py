@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -43,6 +42,7 @@ def lines_by_package() -> dict[str, int]:
     return dict(lines)
 
 
+@cache
 def counts() -> dict[str, int]:
     """What the table `tree` of the ceilings bounds."""
     tests = sum(path.read_text().count("\n") for path in (ROOT / "tests").rglob("*.py"))
@@ -65,19 +65,18 @@ def gerunds() -> list[str]:
     return [str(module) for module, name in zip(modules(), names, strict=True) if name.endswith("ing") and name not in NOUNS]
 
 
-def _definitions(kind: type[ast.ClassDef | ast.FunctionDef]) -> Iterator[tuple[Path, ast.stmt, str]]:
-    for module, text in modules().items():
-        for statement in ast.parse(text).body:
-            if isinstance(statement, kind):
-                yield module, statement, statement.name
+@cache
+def _trees() -> dict[Path, ast.Module]:
+    return {module: ast.parse(text) for module, text in modules().items()}
 
 
 def classes_used_twice() -> dict[str, list[str]]:
     """Names of public classes that several modules define. Dialects may share a name for the same idea."""
     found: dict[str, list[str]] = defaultdict(list)
-    for module, _, name in _definitions(ast.ClassDef):
-        if not name.startswith("_") and module.parts[0] != "compat":
-            found[name].append(str(module))
+    for module, tree in _trees().items():
+        for statement in tree.body if module.parts[0] != "compat" else ():
+            if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
+                found[statement.name].append(str(module))
     return {name: where for name, where in sorted(found.items()) if len({_home(place) for place in where}) > 1}
 
 
@@ -86,14 +85,16 @@ def _home(module: str) -> str:
 
 
 def helpers_written_twice() -> dict[str, list[str]]:
-    """Functions whose body several modules have, but for their name and docstring."""
+    """Functions whose body stands in several modules, to the letter but for the docstring."""
     found: dict[str, list[str]] = defaultdict(list)
-    for module, statement, name in _definitions(ast.FunctionDef):
-        assert isinstance(statement, ast.FunctionDef)
-        body = statement.body[1:] if ast.get_docstring(statement) else statement.body
-        text = "\n".join(ast.unparse(part) for part in body)
-        if len(text) > 80:  # shorter ones are not worth an import
-            found[text].append(f"{module}:{name}")
+    for module, tree in _trees().items():
+        lines = modules()[module].splitlines()
+        for statement in tree.body:
+            if isinstance(statement, ast.FunctionDef):
+                body = statement.body[1:] if ast.get_docstring(statement) else statement.body
+                text = "\n".join(lines[body[0].lineno - 1 : statement.end_lineno]) if body else ""
+                if len(text) > 80:  # shorter ones are not worth an import
+                    found[text].append(f"{module}:{statement.name}")
     return {where[0]: where for where in found.values() if len(where) > 1}
 
 
