@@ -169,15 +169,7 @@ def host_matches(target: Target, url: Parsed) -> bool:
 def names_private(target: Target, url: Parsed) -> bool:
     """Whether it names this very address, or `localhost`, so that nobody can be surprised where it leads (rule.027)."""
     host = bare_host(target.host)
-    return host == url.bare and (host == "localhost" or _is_address(host))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return host == url.bare and (host == "localhost" or is_address(host))
 
 
 def usable_request(target: Target) -> bool:
