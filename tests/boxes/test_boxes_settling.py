@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes import teardown
 from serai.boxes.box_records import BoxRecord, BoxStore
+from serai.boxes.hooks import answer_places
 from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BoxFailed, SeraiError
 from tests.boxes.houses import LIMITS, House, text
@@ -118,7 +118,7 @@ async def test_a_paused_kept_box_is_left_alone_by_the_next_start(house: House) -
 async def test_old_tombstones_are_forgotten_with_their_logs(house: House) -> None:
     async with house.boxes() as boxes:
         box = await boxes.create("web")
-        await boxes.end(box.record, "for the test")
+        await boxes.teardown.end(box.record, "for the test")
         log = Path(house.home, "logs", f"{box.generation}.log")
         assert log.exists()
     async with house.boxes() as boxes:
@@ -136,7 +136,7 @@ async def test_a_state_whose_hook_is_not_known_any_more_is_told_and_stays_on_the
     async with house.boxes(hooks=[house.mint]) as boxes:
         box = await boxes.create("web")
         await boxes.do(BoxStore.change, box.generation, hooks=())
-        await boxes.end(box.record, "for the test")
+        await boxes.teardown.end(box.record, "for the test")
         record = await boxes.record("web")
         assert "there is no hook mint any more" in caplog.text
         assert record.hook_state == {"mint": house.tokens[0]}
@@ -175,7 +175,7 @@ async def test_an_answer_is_found_wherever_the_dead_manager_put_it(house: House,
             hooks=[house.mint],
         )  # fmt: skip
         await boxes.do(BoxStore.reserve, record)
-        where = Path(f"{teardown._places(boxes, record)[place]}-0")
+        where = Path(f"{answer_places(boxes.home, record.generation)[place]}-0")
         where.parent.mkdir(mode=0o700, exist_ok=True)
         where.write_text('{"state":"minted"}')
         (house.tokens_folder / "minted").touch()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes import Box, Boxes, ownership, teardown
+from serai.boxes import Box, Boxes, hooks, ownership
 from serai.boxes.backends.local import LocalInstance
 from serai.boxes.box_client import BoxClient
 from serai.boxes.box_records import BoxRecord, BoxStore
@@ -459,11 +459,11 @@ async def test_answers_are_in_memory_only_where_that_is_ours_alone_and_has_room(
     record = BoxRecord(token_hash="", generation="0" * 16, box_id="web", backend="", created_at="")
     boxes = house.boxes(limits=LIMITS.but(hook_max_output=1 << 60) if trouble == "nearly full" else LIMITS)
     beside = os.path.join(house.home, "answers", record.generation)
-    monkeypatch.setattr(teardown, "_places", lambda *_: (str(memory / "x"), beside))
+    monkeypatch.setattr(hooks, "answer_places", lambda *_: (str(memory / "x"), beside))
     if trouble == "a link":
         memory.symlink_to(house.tokens_folder)
     elif trouble == "others may look":
         memory.mkdir()
         memory.chmod(0o755)
-    assert teardown.answers(boxes, record) == (str(memory / "x") if trouble == "none" else beside)
+    assert hooks.answer_place(boxes.home, record.generation, boxes.limits) == (str(memory / "x") if trouble == "none" else beside)
     await boxes.close()

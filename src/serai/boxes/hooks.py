@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTRO
 from serai.dialects.hookproto.peer_side import response_bytes
 from serai.errors import BadSettings, ExitStatus, HookFailed, LimitHit, NotWritten, SpawnFailed
 from serai.limits import KIB, Limits
+from serai.paths import make_private_folder
 from serai.record import secret_patterns
 from serai.wire.child_environment import hook_environment
 from serai.wire.process import Launch, Spawner
@@ -308,6 +310,34 @@ class _Tape:
     def _learn(self, *values: str) -> None:
         if self._recorder is not None:
             self._recorder.secrets.add(*((f"hook {self._key}", value) for value in values if len(value) in _SECRET))
+
+
+def answer_place(home: str, generation: str, limits: Limits) -> str:
+    """Where the answers of the create hooks of a box are while they run: how their names begin.
+
+    In memory: they outlive us there as well, and credentials do not get on a disk. Where that is not ours alone, or is nearly
+    full, beside the boxes.
+    """
+    in_memory, beside = answer_places(home, generation)
+    folder = os.path.dirname(in_memory)
+    try:
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        about = os.lstat(folder)
+        private = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+        room = os.statvfs(folder)
+        if private and room.f_bavail * room.f_frsize > limits.hook_max_output:  # everybody may fill it
+            return in_memory
+    except OSError:
+        log.debug("there is no folder in memory for the answers of hooks")
+    make_private_folder(os.path.dirname(beside))
+    return beside
+
+
+def answer_places(home: str, generation: str) -> tuple[str, str]:
+    """Where they may be: another process may have found another place good."""
+    memory = f"/dev/shm/serai-{os.geteuid()}"  # noqa: S108  (looked at before it is used)
+    return os.path.join(memory, generation), os.path.join(home, "answers", generation)
 
 
 def _path(place: str, index: int) -> str:

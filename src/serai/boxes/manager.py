@@ -6,8 +6,8 @@
 
 A box is created in durable steps (spec hooks 3.3): the id is taken and the intent written; each hook runs and its state is
 written; the box starts; files and script go in; the record says that it is there. Whatever fails on the way, what is on disk by
-then is enough to undo the rest. `teardown` ends a box. No lock is held anywhere: an id is taken by its row in the store, and boxes
-are created side by side.
+then is enough to undo the rest. `BoxTeardown` ends a box. No lock is held anywhere: an id is taken by its row in the store, and
+boxes are created side by side.
 
 Pause and resume run to their end once begun, and neither costs a box its disk, whatever goes wrong (spec hooks 3.5).
 
@@ -31,15 +31,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 import msgspec
 
 from serai import paths
-from serai import paths as places
-from serai.boxes import backend as boxes_backend
-from serai.boxes import ownership, teardown
-from serai.boxes.backend import DEFAULT, Backend, BackendBox, BoxResources
+from serai.boxes import ownership
+from serai.boxes.backend import DEFAULT, Backend, BackendBox, BoxResources, open_backend
 from serai.boxes.backends.local import LocalBackend
 from serai.boxes.box_client import BoxClient, ExecResult
 from serai.boxes.box_records import BoxRecord, BoxStore, KeyFile, check_id, new_token, now, token_hash
-from serai.boxes.hooks import Hook, HookRunner
+from serai.boxes.hooks import Hook, HookRunner, answer_place
 from serai.boxes.ownership import BoxHolder, DirectHolder, KeeperHolder, run_to_completion
+from serai.boxes.teardown import BoxTeardown
 from serai.dialects import hookproto
 from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BadSettings, BoxNotFound, BoxRefused, Closed, SeraiError
@@ -146,140 +145,6 @@ class Box:
 log = logging.getLogger("serai.boxes")
 
 
-async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[BoxFile], script: bytes | None) -> Box:
-    """The box, or an error and nothing of it."""
-    backend = boxes.backend(record.backend)
-    backend.check(record.wanted)  # before any hook mints something for a box that cannot be
-    await backend.list()  # a backend that cannot even be asked is not given a box
-    runner = boxes.runner(record.hooks)
-    states: dict[str, str] = {}
-    try:
-        await boxes.do(BoxStore.reserve, record, boxes.most)
-        injected = [*files, *await _ask_hooks(boxes, runner, record, states)]
-        box = Box(boxes, record, await backend.provision(record.wanted, boxes.holder(record)), token)
-        told = await box.instance.control().init(
-            _ownable(_last_wins(injected), backend), env=record.env, script=script, script_timeout=boxes.limits.box_script
-        )
-        trouble = {}
-        if told.script_failed:  # the box stays, for somebody to look at it (spec hooks 2.4)
-            trouble = {"status": "broken", "last_error": f"{told.script_error}\n\n{told.script_output}".strip()}
-        await register(boxes, box, **trouble)
-    except BaseException:
-        await run_to_completion(_roll_back(boxes, replace(record, hook_state=states)))
-        raise
-    return box
-
-
-async def register(boxes: Boxes, box: Box, **changes: object) -> None:
-    """It is there: on record with its owner, and only then left to that owner."""
-    held = box.instance.held
-    assert held is not None
-    owner = boxes.owner if held.owner_pid == os.getpid() else process_tree.identity_of(held.owner_pid)
-    seen = box.instance.meta()
-    observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
-    await boxes.do(BoxStore.register, box.generation, owner=owner, **observed, **changes)
-    box.record = await boxes.record(box.generation)
-    box.instance.resumed()  # before it is left to its keeper, who marks it again should we die just now
-    held.commit()
-    if not box.record.kept:
-        boxes.owns(box)
-
-
-async def _ask_hooks(boxes: Boxes, runner: HookRunner, record: BoxRecord, states: dict[str, str]) -> Sequence[BoxFile]:
-    """Run the create hooks; each state is on disk before anything is made of the answer that brought it (design rule 14)."""
-
-    async def written(key: str, state: str) -> None:
-        states[key] = state
-        await boxes.do(BoxStore.change, record.generation, hook_state=states)
-
-    about = hookproto.Box(box_id=record.box_id, description=record.description, image=record.observed_image)
-    outcome = await runner.create(about, teardown.answers(boxes, record), written)
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.files
-
-
-async def _roll_back(boxes: Boxes, record: BoxRecord) -> None:
-    """Undo what was done. What goes wrong here is logged: the caller's error stays what it was (spec hooks 2.4)."""
-    try:
-        await boxes.end(record)
-    except Exception as error:
-        log.warning("box %s: the roll-back of its create failed, the next start tries again: %s", record.box_id, error)
-
-
-def _ownable(files: Sequence[BoxFile], backend: Backend) -> list[BoxFile]:
-    """Where a box has one user only, everything in it is that user's: better a box with that than none."""
-    if backend.capabilities.ownership == "full":
-        return list(files)
-    for file in files:
-        if file.uid or file.gid:
-            log.warning(
-                "%s is for %d:%d, but boxes of %s have one user here, who gets it", file.path, file.uid, file.gid, backend.name
-            )
-    return [replace(file, uid=0, gid=0) for file in files]
-
-
-def _last_wins(files: Sequence[BoxFile]) -> list[BoxFile]:
-    """Of several files for one path the last counts (spec hooks 1.8)."""
-    return list({file.path: file for file in files}.values())
-
-
-async def pause(boxes: Boxes, box: Box) -> BoxRecord:
-    """Its time to live is written first: then it is known, whoever dies over the rest."""
-    if box.instance.halted == "paused":
-        raise BoxRefused(f'box "{box.id}" is paused already', who=box.id)
-    _check_free(boxes, box.record)
-    expires = box.record.expires_at
-    await boxes.do(BoxStore.change, box.generation, time_left=None if expires is None else max(0.0, expires - time.time()))
-    box.disarm()
-    try:
-        await box.instance.pause()
-    except BaseException:
-        if not _is_paused(box) and boxes.owned(box.generation):
-            boxes.owns(box)  # it was not stopped: its time goes on
-        raise
-    return await box.refresh(owner="" if box.record.kept else boxes.owner, expires_at=None)
-
-
-async def resume(boxes: Boxes, box: Box) -> BoxRecord:
-    """The marker goes last, when all is on record; until then it is a paused box, for us and for everybody."""
-    if not _is_paused(box):
-        raise BoxRefused(f'box "{box.id}" is not paused', who=box.id)
-    record = box.record
-    if record.kept and not await boxes.claim(record):  # one at a time; and while it is ours nobody takes it for nobody's
-        raise BoxRefused(f'box "{box.id}" is being resumed or destroyed by somebody else', who=box.id)
-    _check_free(boxes, await boxes.record(box.generation))
-    expires = record.expires_at if record.time_left is None else time.time() + record.time_left
-    try:
-        await box.instance.resume(boxes.holder(replace(record, expires_at=expires), abandoned="stop"))
-        await box.instance.control().init([], env=record.env)
-        await register(boxes, box, time_left=None, expires_at=expires)
-    except BaseException:
-        await run_to_completion(_still_paused(boxes, box))
-        raise
-    return await box.refresh()
-
-
-async def _still_paused(boxes: Boxes, box: Box) -> None:
-    """A resume that came to nothing leaves the box as it was."""
-    try:
-        await box.instance.pause()
-    finally:
-        if box.record.kept:
-            await boxes.do(BoxStore.change, box.generation, owner="")
-
-
-def _is_paused(box: Box) -> bool:
-    return box.instance.halted == "paused"
-
-
-def _check_free(boxes: Boxes, record: BoxRecord) -> None:
-    """Whether we may halt it: its keeper's it may be, but no other manager's."""
-    if record.owner != boxes.owner and ownership.is_manager(record.owner) and process_tree.is_alive(record.owner):
-        pid = process_tree.identity_pid(record.owner)
-        raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid}', who=record.box_id)
-
-
 T = TypeVar("T")
 
 
@@ -290,7 +155,7 @@ class Boxes:
         self,
         home: str | None = None,
         *,
-        backend: str = boxes_backend.DEFAULT,
+        backend: str = DEFAULT,
         hooks: Sequence[Hook] = (),
         most: int = 0,
         key_file: str | None = None,
@@ -301,7 +166,7 @@ class Boxes:
 
         `recorder` may be a function that starts one when the first wire is opened: many commands open none.
         """
-        self.home = home or os.path.join(places.state_folder(), "boxes")
+        self.home = home or os.path.join(paths.state_folder(), "boxes")
         self.backend_name = backend
         self.hooks = tuple(hook.settled() for hook in hooks)
         self.most = most
@@ -315,15 +180,14 @@ class Boxes:
         self._store: BoxStore | None = None
         self._owned: dict[str, Box] = {}
         self._making: dict[str, asyncio.Task[Box]] = {}  # by generation
-        self._ending: dict[str, asyncio.Task[str]] = {}
+        self.teardown = BoxTeardown(self)
         self._steady: set[asyncio.Task[Any]] = set()  # what goes on to its end, whoever gives up waiting for it
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
     def usual(cls, **changes: Any) -> Boxes:
         """As the person's settings have it (`[boxes]` of config.toml), with these changes."""
-
-        return cls(**{**read(places.read_settings()), **changes})
+        return cls(**{**read(paths.read_settings()), **changes})
 
     @property
     def recorder(self) -> Recorder | None:
@@ -344,7 +208,7 @@ class Boxes:
             sealer = KeyFile(self.key_file).looked_at() if self.key_file else None
             self._store = await loop.run_in_executor(self._thread, BoxStore, self.home, sealer)
             if settle:
-                await teardown.recover_boxes(self)
+                await self.teardown.recover()
         except BaseException:
             await self.close()
             raise
@@ -361,9 +225,8 @@ class Boxes:
         if waiting := [*self._making.values(), *self._steady]:
             await asyncio.wait(waiting)
         for box in list(self._owned.values()):
-            await self._tell(self.end(box.record))
-        if self._ending:
-            await asyncio.wait(self._ending.values())
+            await self._tell(self.teardown.end(box.record))
+        await self.teardown.finish()
         for backend in self._backends.values():
             await backend.close()
         await self.spawner.close()
@@ -421,11 +284,11 @@ class Boxes:
             owner=self.owner,
             kept=kept,
             expires_at=None if ttl is None else time.time() + ttl,
-            rootfs=None if rootfs is None else places.absolute_path(rootfs),
+            rootfs=None if rootfs is None else paths.absolute_path(rootfs),
             allowance=BoxResources(memory=memory, cpus=cpus, pids=pids),
             env=env or {},
         )
-        task = asyncio.create_task(make(self, record, token, files, script), name=f"make box {box_id}")
+        task = asyncio.create_task(self._make(record, token, files, script), name=f"make box {box_id}")
         self._making[record.generation] = task
         task.add_done_callback(lambda _: self._making.pop(record.generation, None))
         try:
@@ -436,11 +299,68 @@ class Boxes:
                 raise BoxRefused(f'box "{box_id}" was destroyed while it was being made', who=box_id) from None
             raise
 
+    async def _make(self, record: BoxRecord, token: str, files: Sequence[BoxFile], script: bytes | None) -> Box:
+        """The box, or an error and nothing of it."""
+        backend = self.backend(record.backend)
+        backend.check(record.wanted)  # before any hook mints something for a box that cannot be
+        await backend.list()  # a backend that cannot even be asked is not given a box
+        runner = self.runner(record.hooks)
+        states: dict[str, str] = {}
+        try:
+            await self.do(BoxStore.reserve, record, self.most)
+            injected = [*files, *await self._ask_hooks(runner, record, states)]
+            box = Box(self, record, await backend.provision(record.wanted, self.holder(record)), token)
+            told = await box.instance.control().init(
+                _ownable(_last_wins(injected), backend), env=record.env, script=script, script_timeout=self.limits.box_script
+            )
+            trouble = {}
+            if told.script_failed:  # the box stays, for somebody to look at it (spec hooks 2.4)
+                trouble = {"status": "broken", "last_error": f"{told.script_error}\n\n{told.script_output}".strip()}
+            await self._register(box, **trouble)
+        except BaseException:
+            await run_to_completion(self._roll_back(replace(record, hook_state=states)))
+            raise
+        return box
+
+    async def _register(self, box: Box, **changes: object) -> None:
+        """It is there: on record with its owner, and only then left to that owner."""
+        held = box.instance.held
+        assert held is not None
+        owner = self.owner if held.owner_pid == os.getpid() else process_tree.identity_of(held.owner_pid)
+        seen = box.instance.meta()
+        observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
+        await self.do(BoxStore.register, box.generation, owner=owner, **observed, **changes)
+        box.record = await self.record(box.generation)
+        box.instance.resumed()  # before it is left to its keeper, who marks it again should we die just now
+        held.commit()
+        if not box.record.kept:
+            self.owns(box)
+
+    async def _ask_hooks(self, runner: HookRunner, record: BoxRecord, states: dict[str, str]) -> Sequence[BoxFile]:
+        """Run the create hooks; each state is on disk before anything is made of the answer that brought it (design rule 14)."""
+
+        async def written(key: str, state: str) -> None:
+            states[key] = state
+            await self.do(BoxStore.change, record.generation, hook_state=states)
+
+        about = hookproto.Box(box_id=record.box_id, description=record.description, image=record.observed_image)
+        outcome = await runner.create(about, answer_place(self.home, record.generation, self.limits), written)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.files
+
+    async def _roll_back(self, record: BoxRecord) -> None:
+        """Undo what was done. What goes wrong here is logged: the caller's error stays what it was (spec hooks 2.4)."""
+        try:
+            await self.teardown.end(record)
+        except Exception as error:
+            log.warning("box %s: the roll-back of its create failed, the next start tries again: %s", record.box_id, error)
+
     # -- finding ------------------------------------------------------------------------------------------------------------------
 
     async def list(self) -> list[BoxRecord]:
         """From the records, refreshed by what the backends see now (spec hooks 3.8); the newest first."""
-        await teardown.sync_with_backends(self)
+        await self.teardown.sync()
         return await self.do(BoxStore.all)
 
     async def get(self, name: str) -> Box:
@@ -468,11 +388,11 @@ class Boxes:
 
     async def pause(self, name: str) -> BoxRecord:
         """Stop its processes, keep its disk; its time to live stands still meanwhile."""
-        return await self._steadily(pause(self, await self.get(name)))
+        return await self._steadily(self._pause(await self.get(name)))
 
     async def resume(self, name: str) -> BoxRecord:
         """Start it again from its disk. Its init script does not run again; injected files are on the disk (spec hooks 3.5)."""
-        return await self._steadily(resume(self, await self.get(name)))
+        return await self._steadily(self._resume(await self.get(name)))
 
     async def freeze(self, name: str) -> BoxRecord:
         """Let its processes stand still where they are; memory is kept. Not a pause."""
@@ -485,6 +405,55 @@ class Boxes:
         await box.instance.thaw()
         return await box.refresh()
 
+    async def _pause(self, box: Box) -> BoxRecord:
+        """Its time to live is written first: then it is known, whoever dies over the rest."""
+        if box.instance.halted == "paused":
+            raise BoxRefused(f'box "{box.id}" is paused already', who=box.id)
+        self._check_free(box.record)
+        expires = box.record.expires_at
+        await self.do(BoxStore.change, box.generation, time_left=None if expires is None else max(0.0, expires - time.time()))
+        box.disarm()
+        try:
+            await box.instance.pause()
+        except BaseException:
+            if not _is_paused(box) and self.owned(box.generation):
+                self.owns(box)  # it was not stopped: its time goes on
+            raise
+        return await box.refresh(owner="" if box.record.kept else self.owner, expires_at=None)
+
+    async def _resume(self, box: Box) -> BoxRecord:
+        """The marker goes last, when all is on record; until then it is a paused box, for us and for everybody."""
+        if not _is_paused(box):
+            raise BoxRefused(f'box "{box.id}" is not paused', who=box.id)
+        record = box.record
+        # One at a time; and while it is ours nobody takes it for nobody's.
+        if record.kept and not await self.teardown.claim(record):
+            raise BoxRefused(f'box "{box.id}" is being resumed or destroyed by somebody else', who=box.id)
+        self._check_free(await self.record(box.generation))
+        expires = record.expires_at if record.time_left is None else time.time() + record.time_left
+        try:
+            await box.instance.resume(self.holder(replace(record, expires_at=expires), abandoned="stop"))
+            await box.instance.control().init([], env=record.env)
+            await self._register(box, time_left=None, expires_at=expires)
+        except BaseException:
+            await run_to_completion(self._still_paused(box))
+            raise
+        return await box.refresh()
+
+    async def _still_paused(self, box: Box) -> None:
+        """A resume that came to nothing leaves the box as it was."""
+        try:
+            await box.instance.pause()
+        finally:
+            if box.record.kept:
+                await self.do(BoxStore.change, box.generation, owner="")
+
+    def _check_free(self, record: BoxRecord) -> None:
+        """Whether we may halt it: its keeper's it may be, but no other manager's."""
+        if record.owner != self.owner and ownership.is_manager(record.owner) and process_tree.is_alive(record.owner):
+            pid = process_tree.identity_pid(record.owner)
+            raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid}', who=record.box_id)
+
     # -- ending -------------------------------------------------------------------------------------------------------------------
 
     async def destroy(self, name: str) -> str:
@@ -494,24 +463,7 @@ class Boxes:
         """
         if self._closing is not None and self._closing.done():
             return ""  # all that was ours has ended
-        return await self._steadily(teardown.destroy_box(self, name))
-
-    async def claim(self, record: BoxRecord) -> bool:
-        """Become the owner of a box whose owner is gone, or was this process before. One only does."""
-        if record.owner == self.owner:
-            return True
-        if process_tree.is_alive(record.owner) and (ownership.is_manager(record.owner) or not ownership.is_here(record.owner)):
-            return False
-        return await self.do(BoxStore.claim, record.generation, record.owner, self.owner)
-
-    async def end(self, record: BoxRecord, reason: str = "") -> str:
-        """End a box that is ours. With a reason it leaves a tombstone. Once, however many ask."""
-        task = self._ending.get(record.generation)
-        if task is None:
-            task = asyncio.create_task(teardown.end_box(self, record, reason), name=f"end box {record.box_id}")
-            self._ending[record.generation] = task
-            task.add_done_callback(lambda _: self._ending.pop(record.generation, None))
-        return await asyncio.shield(task)  # a cancelled caller does not leave half a box
+        return await self._steadily(self.teardown.destroy(name))
 
     # -- for making and settling --------------------------------------------------------------------------------------------------
 
@@ -528,7 +480,7 @@ class Boxes:
 
     def backend(self, name: str) -> Backend:
         if name not in self._backends:
-            self._backends[name] = boxes_backend.open_backend(name, self.home, self.limits, self._control)
+            self._backends[name] = open_backend(name, self.home, self.limits, self._control)
         return self._backends[name]
 
     def runner(self, hooks: Sequence[Hook]) -> HookRunner:
@@ -537,7 +489,7 @@ class Boxes:
     def holder(self, record: BoxRecord, *, abandoned: Literal["settle", "stop"] = "settle") -> BoxHolder:
         if not record.kept:
             return DirectHolder(self.spawner, self.limits)
-        settle, expires = teardown.command(self), record.expires_at
+        settle, expires = self.teardown.command(), record.expires_at
         return KeeperHolder(self.limits, environ=os.environ, settle=settle, expires_at=expires, abandoned=abandoned)
 
     def owns(self, box: Box) -> None:
@@ -564,7 +516,7 @@ class Boxes:
     def _end_later(self, record: BoxRecord, reason: str) -> None:
         """Its time is over, or it died: somebody should know of this end, but nobody waits for it."""
         if record.generation in self._owned and self._closing is None:
-            self._steadily_in_background(self._tell(self.end(record, reason)))
+            self._steadily_in_background(self._tell(self.teardown.end(record, reason)))
 
     async def _tell(self, ending: Awaitable[str]) -> None:
         try:
@@ -603,6 +555,27 @@ class Boxes:
             raise Closed("these boxes are closed")
 
 
+def _ownable(files: Sequence[BoxFile], backend: Backend) -> list[BoxFile]:
+    """Where a box has one user only, everything in it is that user's: better a box with that than none."""
+    if backend.capabilities.ownership == "full":
+        return list(files)
+    for file in files:
+        if file.uid or file.gid:
+            log.warning(
+                "%s is for %d:%d, but boxes of %s have one user here, who gets it", file.path, file.uid, file.gid, backend.name
+            )
+    return [replace(file, uid=0, gid=0) for file in files]
+
+
+def _last_wins(files: Sequence[BoxFile]) -> list[BoxFile]:
+    """Of several files for one path the last counts (spec hooks 1.8)."""
+    return list({file.path: file for file in files}.values())
+
+
+def _is_paused(box: Box) -> bool:
+    return box.instance.halted == "paused"
+
+
 class _Hook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     name: str = ""
@@ -621,8 +594,6 @@ class _Boxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read(config: Mapping[str, Any], *, who: str = "") -> dict[str, Any]:
     """What `Boxes` takes, from the settings. Limits are those of the person."""
-    from serai.limits import Limits
-
     who = who or os.path.join(paths.config_folder(), "config.toml")
     try:
         found = msgspec.convert(config.get("boxes", {}), _Boxes)

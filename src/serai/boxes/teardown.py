@@ -15,7 +15,6 @@ import logging
 import os
 import shutil
 import signal
-import stat
 import struct
 import time
 from typing import TYPE_CHECKING
@@ -24,11 +23,11 @@ from serai.boxes import ownership
 from serai.boxes.backend import BACKENDS, BoxObservation
 from serai.boxes.backends.local import log_path
 from serai.boxes.box_records import BoxRecord, BoxStore, moment, now
+from serai.boxes.hooks import answer_places
 from serai.boxes.ownership import program_command
 from serai.dialects import hookproto
 from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, NotRecorded, NotWritten, SeraiError
 from serai.limits import Limits
-from serai.paths import make_private_folder
 from serai.wire import process_tree
 
 if TYPE_CHECKING:
@@ -40,71 +39,205 @@ _DAY = 86400
 _LOOK = 0.02  # seconds between looks at a box that somebody else is ending
 
 
-async def end_box(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
-    """Leave nothing of a box but, with a reason, a tombstone. What went wrong with its hooks; an error of its backend is raised.
+class BoxTeardown:
+    """Ends the boxes of a `Boxes`: its own, each once, and those that others left."""
 
-    The box must be the caller's (`Boxes.claim`): so nobody else is at it. A create that is rolled back may have lost its record;
-    then what the caller knows of it counts.
-    """
-    fresh = await boxes.do(BoxStore.by_generation, record.generation)
-    if fresh is None and record.lifecycle != "creating":
-        return ""
-    record = await _with_lost_answers(boxes, fresh) if fresh else record
-    if record.unreadable:
-        raise NotWritten(f"box {record.box_id} is not ended without its hooks: {record.unreadable}", who=boxes.home)
-    owned = boxes.owned(record.generation)
-    with contextlib.suppress(BoxNotFound):
-        instance = owned.instance if owned else await boxes.backend(record.backend).find(record.generation)
-        if instance.generation == record.generation:
-            await instance.destroy()
-    failed = await _tell_hooks(boxes, record)
-    shutil.rmtree(os.path.join(boxes.home, record.generation), ignore_errors=True)
-    boxes.disown(record.generation)
-    with contextlib.suppress(BoxNotFound):
-        if reason and record.lifecycle == "running":
-            gone = {"lifecycle": "terminated", "last_error": reason, "owner": "", "observed_at": now()}
-            await boxes.do(BoxStore.change, record.generation, **gone)
-        else:
-            await boxes.do(BoxStore.delete, record.generation)
-            remove_log(boxes, record)
-    return failed
+    def __init__(self, boxes: Boxes) -> None:
+        self._boxes = boxes
+        self._ending: dict[str, asyncio.Task[str]] = {}  # by generation
 
+    async def claim(self, record: BoxRecord) -> bool:
+        """Become the owner of a box whose owner is gone, or was this process before. One only does."""
+        if record.owner == self._boxes.owner:
+            return True
+        if process_tree.is_alive(record.owner) and (ownership.is_manager(record.owner) or not ownership.is_here(record.owner)):
+            return False
+        return await self._boxes.do(BoxStore.claim, record.generation, record.owner, self._boxes.owner)
 
-async def destroy_box(boxes: Boxes, name: str) -> str:
-    """End a box by its name, whoever looks after it: ourselves, its keeper, or nobody any more."""
-    until = time.monotonic() + 3 * boxes.limits.box_stop + 2 * boxes.limits.hook_timeout
-    while True:
-        record = await boxes.do(BoxStore.get, name)
-        if record is None:
-            return await _destroy_unknown(boxes, name)
-        if record.lifecycle == "terminated":  # its hooks ran when it became a tombstone
-            await boxes.do(BoxStore.delete, record.generation)
-            remove_log(boxes, record)
+    async def end(self, record: BoxRecord, reason: str = "") -> str:
+        """End a box that is ours. With a reason it leaves a tombstone. Once, however many ask."""
+        task = self._ending.get(record.generation)
+        if task is None:
+            task = asyncio.create_task(self._end(record, reason), name=f"end box {record.box_id}")
+            self._ending[record.generation] = task
+            task.add_done_callback(lambda _: self._ending.pop(record.generation, None))
+        return await asyncio.shield(task)  # a cancelled caller does not leave half a box
+
+    async def finish(self) -> None:
+        """Wait for the ends that are under way."""
+        if self._ending:
+            await asyncio.wait(self._ending.values())
+
+    async def _end(self, record: BoxRecord, reason: str = "") -> str:
+        """Leave nothing of a box but, with a reason, a tombstone. Returns what went wrong with its hooks.
+
+        Raises an error of its backend. The box must be the caller's (`claim`): so nobody else is at it. A create that is rolled
+        back may have lost its record; then what the caller knows of it counts.
+        """
+        fresh = await self._boxes.do(BoxStore.by_generation, record.generation)
+        if fresh is None and record.lifecycle != "creating":
             return ""
-        if await boxes.give_up_making(record.generation):
-            return ""
-        if await boxes.claim(record):
-            return await boxes.end(record)
-        _check_takeable(record)
-        if not ownership.is_manager(record.owner):
-            hooks = len(record.hooks) * (boxes.limits.hook_timeout + boxes.limits.hook_grace)
-            folder = os.path.join(boxes.home, record.generation)
-            answer = await ownership.ask_keeper(folder, "destroy", timeout=3 * boxes.limits.box_stop + hooks)
-            if answer is not None:
-                boxes.forget(record)
-                return str(answer.get("failed", ""))
-        if time.monotonic() > until:  # somebody is at it already
-            hint = f"kill {process_tree.identity_pid(record.owner)}, then try again"
-            raise BoxFailed("whoever ends it does not come to an end", who=f"box {record.box_id}", hint=hint)
-        await asyncio.sleep(_LOOK)
-
-
-async def _destroy_unknown(boxes: Boxes, name: str) -> str:
-    """Without a record a backend may still have it (spec hooks 3.4)."""
-    for backend in map(boxes.backend, BACKENDS):
+        record = await self._with_lost_answers(fresh) if fresh else record
+        if record.unreadable:
+            raise NotWritten(f"box {record.box_id} is not ended without its hooks: {record.unreadable}", who=self._boxes.home)
+        owned = self._boxes.owned(record.generation)
         with contextlib.suppress(BoxNotFound):
-            await (await backend.find(name)).destroy()
-    return ""
+            instance = owned.instance if owned else await self._boxes.backend(record.backend).find(record.generation)
+            if instance.generation == record.generation:
+                await instance.destroy()
+        failed = await self._tell_hooks(record)
+        shutil.rmtree(os.path.join(self._boxes.home, record.generation), ignore_errors=True)
+        self._boxes.disown(record.generation)
+        with contextlib.suppress(BoxNotFound):
+            if reason and record.lifecycle == "running":
+                gone = {"lifecycle": "terminated", "last_error": reason, "owner": "", "observed_at": now()}
+                await self._boxes.do(BoxStore.change, record.generation, **gone)
+            else:
+                await self._boxes.do(BoxStore.delete, record.generation)
+                self._remove_log(record)
+        return failed
+
+    async def destroy(self, name: str) -> str:
+        """End a box by its name, whoever looks after it: ourselves, its keeper, or nobody any more."""
+        until = time.monotonic() + 3 * self._boxes.limits.box_stop + 2 * self._boxes.limits.hook_timeout
+        while True:
+            record = await self._boxes.do(BoxStore.get, name)
+            if record is None:
+                return await self._destroy_unknown(name)
+            if record.lifecycle == "terminated":  # its hooks ran when it became a tombstone
+                await self._boxes.do(BoxStore.delete, record.generation)
+                self._remove_log(record)
+                return ""
+            if await self._boxes.give_up_making(record.generation):
+                return ""
+            if await self.claim(record):
+                return await self.end(record)
+            _check_takeable(record)
+            if not ownership.is_manager(record.owner):
+                hooks = len(record.hooks) * (self._boxes.limits.hook_timeout + self._boxes.limits.hook_grace)
+                folder = os.path.join(self._boxes.home, record.generation)
+                answer = await ownership.ask_keeper(folder, "destroy", timeout=3 * self._boxes.limits.box_stop + hooks)
+                if answer is not None:
+                    self._boxes.forget(record)
+                    return str(answer.get("failed", ""))
+            if time.monotonic() > until:  # somebody is at it already
+                hint = f"kill {process_tree.identity_pid(record.owner)}, then try again"
+                raise BoxFailed("whoever ends it does not come to an end", who=f"box {record.box_id}", hint=hint)
+            await asyncio.sleep(_LOOK)
+
+    async def _destroy_unknown(self, name: str) -> str:
+        """Without a record a backend may still have it (spec hooks 3.4)."""
+        for backend in map(self._boxes.backend, BACKENDS):
+            with contextlib.suppress(BoxNotFound):
+                await (await backend.find(name)).destroy()
+        return ""
+
+    async def _with_lost_answers(self, record: BoxRecord) -> BoxRecord:
+        """A manager that was killed between a hook's answer and the record of it left the answer in a file."""
+        if record.lifecycle != "creating":
+            return record
+        runner, keys = self._boxes.runner(record.hooks), [hook.key for hook in record.hooks]
+        for place in answer_places(self._boxes.home, record.generation):
+            if lost := await runner.recover(place, keys):
+                await self._boxes.do(BoxStore.change, record.generation, hook_state={**lost, **record.hook_state})
+            runner.forget(place)
+        return await self._boxes.do(BoxStore.by_generation, record.generation) or record
+
+    async def _tell_hooks(self, record: BoxRecord) -> str:
+        done = list(record.hooks_done)
+
+        async def told(key: str) -> None:
+            done.append(key)
+            with contextlib.suppress(BoxNotFound):
+                await self._boxes.do(BoxStore.change, record.generation, hooks_done=done)
+
+        # After a normal life only the id (spec hooks 1.3); after a create that failed what it was to be.
+        undone = record.description if record.lifecycle == "creating" else ""
+        about = hookproto.Box(box_id=record.box_id, description=undone)
+        failed = await self._boxes.runner(record.hooks).destroy(about, record.hook_state, done=frozenset(done), on_done=told)
+        untold = [hook.key for hook in record.hooks if record.hook_state.get(hook.key) and hook.key not in done]
+        if untold:  # the machine would not start it: that is no answer of the hook's, so it is still to be told
+            raise BoxFailed(f"its hook {untold[0]} could not be run: {failed}", who=f"box {record.box_id}", hint="destroy it again")
+        return str(failed) if failed is not None else ""
+
+    async def recover(self) -> None:
+        """End every box whose owner is dead and forget old tombstones, at the next start. One bad box does not keep the others."""
+        old = moment(time.time_ns() - self._boxes.limits.box_tombstone * _DAY * 1_000_000_000)
+        for record in await self._boxes.do(BoxStore.all):
+            try:
+                if record.lifecycle == "terminated":
+                    if (record.observed_at or "") < old:
+                        await self._boxes.do(BoxStore.delete, record.generation)
+                        self._remove_log(record)
+                elif not process_tree.is_alive(record.owner) and not await self._paused(record):
+                    await self._settle(record)
+            except SeraiError as error:
+                log.warning("box %s cannot be settled now: %s", record.box_id, error)
+
+    async def _settle(self, record: BoxRecord) -> None:
+        if await self.claim(record):
+            log.info("box %s: its owner is gone, it is settled now", record.box_id)
+            await self.end(record, "its keeper died" if record.kept else "")
+
+    async def _paused(self, record: BoxRecord) -> bool:
+        """A kept box that is paused needs nobody, and nobody may take it away (spec hooks 3.5)."""
+        if not record.kept or record.lifecycle != "running":
+            return False
+        try:
+            return (await self._boxes.backend(record.backend).find(record.generation)).halted == "paused"
+        except BoxNotFound:
+            return False
+
+    async def sync(self) -> None:
+        """Fold in what the backends see now (spec hooks 3.8). A backend that cannot be asked concludes nothing."""
+        records = await self._boxes.do(BoxStore.all)
+        for name in {record.backend for record in records}:
+            try:
+                seen = {box.generation: box for box in await self._boxes.backend(name).list()}
+            except SeraiError as error:
+                log.warning("the boxes of %s cannot be listed: %s", name, error)
+                continue
+            mine = [record for record in records if record.backend == name]
+            for stranger in seen.keys() - {record.generation for record in mine}:
+                log.warning("%s has a box without a record, which is left alone: %s", name, seen[stranger].box_id)
+            for record in mine:
+                try:
+                    await self._fold(record, seen.get(record.generation))
+                except SeraiError as error:
+                    log.warning("box %s: %s", record.box_id, error)
+
+    async def _fold(self, record: BoxRecord, seen: BoxObservation | None) -> None:
+        if seen is None:
+            young = record.created_at > moment(time.time_ns() - int(self._boxes.limits.box_missing * 1e9))
+            if record.lifecycle == "running" and not young:
+                await self._vanished(record)
+            return
+        observed: dict[str, object] = {
+            "observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now(),
+        }  # fmt: skip
+        if record.lifecycle == "terminated":
+            if seen.state == "exited":
+                return
+            observed |= {"lifecycle": "running", "last_error": "", "hooks_done": []}  # it lives after all, and will end again
+        await self._boxes.do(BoxStore.change, record.generation, **observed)
+
+    async def _vanished(self, record: BoxRecord) -> None:
+        """Its backend does not have it any more: a tombstone, once, by whoever looks after it."""
+        if record.owner == self._boxes.owner or (not process_tree.is_alive(record.owner) and await self.claim(record)):
+            await self.end(record, "it is gone from its backend")
+        elif record.kept and not ownership.is_manager(record.owner):
+            os.kill(
+                process_tree.identity_pid(record.owner), signal.SIGTERM
+            )  # its keeper settles it; one that does so already is a manager
+
+    def _remove_log(self, record: BoxRecord) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(log_path(self._boxes.home, record.generation))
+
+    def command(self) -> list[str]:
+        """How a keeper becomes the one that settles. No secret is in it: it shows in a process list."""
+        config = {"home": self._boxes.home, "limits": self._boxes.limits.changes(), "key_file": self._boxes.key_file}
+        return [*program_command("teardown", alone=False), json.dumps(config)]
 
 
 def _check_takeable(record: BoxRecord) -> None:
@@ -116,152 +249,7 @@ def _check_takeable(record: BoxRecord) -> None:
         raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid} and ends with it', who=record.box_id)
 
 
-async def _with_lost_answers(boxes: Boxes, record: BoxRecord) -> BoxRecord:
-    """A manager that was killed between a hook's answer and the record of it left the answer in a file."""
-    if record.lifecycle != "creating":
-        return record
-    runner, keys = boxes.runner(record.hooks), [hook.key for hook in record.hooks]
-    for place in _places(boxes, record):
-        if lost := await runner.recover(place, keys):
-            await boxes.do(BoxStore.change, record.generation, hook_state={**lost, **record.hook_state})
-        runner.forget(place)
-    return await boxes.do(BoxStore.by_generation, record.generation) or record
-
-
-async def _tell_hooks(boxes: Boxes, record: BoxRecord) -> str:
-    done = list(record.hooks_done)
-
-    async def told(key: str) -> None:
-        done.append(key)
-        with contextlib.suppress(BoxNotFound):
-            await boxes.do(BoxStore.change, record.generation, hooks_done=done)
-
-    # After a normal life only the id (spec hooks 1.3); after a create that failed what it was to be.
-    undone = record.description if record.lifecycle == "creating" else ""
-    about = hookproto.Box(box_id=record.box_id, description=undone)
-    failed = await boxes.runner(record.hooks).destroy(about, record.hook_state, done=frozenset(done), on_done=told)
-    untold = [hook.key for hook in record.hooks if record.hook_state.get(hook.key) and hook.key not in done]
-    if untold:  # the machine would not start it: that is no answer of the hook's, so it is still to be told
-        raise BoxFailed(f"its hook {untold[0]} could not be run: {failed}", who=f"box {record.box_id}", hint="destroy it again")
-    return str(failed) if failed is not None else ""
-
-
-async def recover_boxes(boxes: Boxes) -> None:
-    """What the next start does: end every box whose owner is dead, forget old tombstones. One bad box does not keep the others."""
-    old = moment(time.time_ns() - boxes.limits.box_tombstone * _DAY * 1_000_000_000)
-    for record in await boxes.do(BoxStore.all):
-        try:
-            if record.lifecycle == "terminated":
-                if (record.observed_at or "") < old:
-                    await boxes.do(BoxStore.delete, record.generation)
-                    remove_log(boxes, record)
-            elif not process_tree.is_alive(record.owner) and not await _paused(boxes, record):
-                await _settle(boxes, record)
-        except SeraiError as error:
-            log.warning("box %s cannot be settled now: %s", record.box_id, error)
-
-
-async def _settle(boxes: Boxes, record: BoxRecord) -> None:
-    if await boxes.claim(record):
-        log.info("box %s: its owner is gone, it is settled now", record.box_id)
-        await boxes.end(record, "its keeper died" if record.kept else "")
-
-
-async def _paused(boxes: Boxes, record: BoxRecord) -> bool:
-    """A kept box that is paused needs nobody, and nobody may take it away (spec hooks 3.5)."""
-    if not record.kept or record.lifecycle != "running":
-        return False
-    try:
-        return (await boxes.backend(record.backend).find(record.generation)).halted == "paused"
-    except BoxNotFound:
-        return False
-
-
-async def sync_with_backends(boxes: Boxes) -> None:
-    """Fold in what the backends see now (spec hooks 3.8). A backend that cannot be asked concludes nothing."""
-    records = await boxes.do(BoxStore.all)
-    for name in {record.backend for record in records}:
-        try:
-            seen = {box.generation: box for box in await boxes.backend(name).list()}
-        except SeraiError as error:
-            log.warning("the boxes of %s cannot be listed: %s", name, error)
-            continue
-        mine = [record for record in records if record.backend == name]
-        for stranger in seen.keys() - {record.generation for record in mine}:
-            log.warning("%s has a box without a record, which is left alone: %s", name, seen[stranger].box_id)
-        for record in mine:
-            try:
-                await _fold(boxes, record, seen.get(record.generation))
-            except SeraiError as error:
-                log.warning("box %s: %s", record.box_id, error)
-
-
-async def _fold(boxes: Boxes, record: BoxRecord, seen: BoxObservation | None) -> None:
-    if seen is None:
-        young = record.created_at > moment(time.time_ns() - int(boxes.limits.box_missing * 1e9))
-        if record.lifecycle == "running" and not young:
-            await _vanished(boxes, record)
-        return
-    observed: dict[str, object] = {
-        "observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now(),
-    }  # fmt: skip
-    if record.lifecycle == "terminated":
-        if seen.state == "exited":
-            return
-        observed |= {"lifecycle": "running", "last_error": "", "hooks_done": []}  # it lives after all, and will end again
-    await boxes.do(BoxStore.change, record.generation, **observed)
-
-
-async def _vanished(boxes: Boxes, record: BoxRecord) -> None:
-    """Its backend does not have it any more: a tombstone, once, by whoever looks after it."""
-    if record.owner == boxes.owner or (not process_tree.is_alive(record.owner) and await boxes.claim(record)):
-        await boxes.end(record, "it is gone from its backend")
-    elif record.kept and not ownership.is_manager(record.owner):
-        os.kill(
-            process_tree.identity_pid(record.owner), signal.SIGTERM
-        )  # its keeper settles it; one that does so already is a manager
-
-
-def answers(boxes: Boxes, record: BoxRecord) -> str:
-    """Where the answers of its create hooks are while they run: how their names begin.
-
-    In memory: they outlive us there as well, and credentials do not get on a disk. Where that is not ours alone, or is nearly
-    full, beside the boxes.
-    """
-    in_memory, beside = _places(boxes, record)
-    folder = os.path.dirname(in_memory)
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
-        about = os.lstat(folder)
-        private = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
-        room = os.statvfs(folder)
-        if private and room.f_bavail * room.f_frsize > boxes.limits.hook_max_output:  # everybody may fill it
-            return in_memory
-    except OSError:
-        log.debug("there is no folder in memory for the answers of hooks")
-    make_private_folder(os.path.dirname(beside))
-    return beside
-
-
-def _places(boxes: Boxes, record: BoxRecord) -> tuple[str, str]:
-    """Where they may be: another process may have found another place good."""
-    memory = f"/dev/shm/serai-{os.geteuid()}"  # noqa: S108  (looked at before it is used)
-    return os.path.join(memory, record.generation), os.path.join(boxes.home, "answers", record.generation)
-
-
-def remove_log(boxes: Boxes, record: BoxRecord) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(log_path(boxes.home, record.generation))
-
-
 # -- as a program -----------------------------------------------------------------------------------------------------------------
-
-
-def command(boxes: Boxes) -> list[str]:
-    """How a keeper becomes the one that settles. No secret is in it: it shows in a process list."""
-    config = {"home": boxes.home, "limits": boxes.limits.changes(), "key_file": boxes.key_file}
-    return [*program_command("teardown", alone=False), json.dumps(config)]
 
 
 def main(config: str, generation: str, reason: str, descriptor: str) -> None:
@@ -293,8 +281,8 @@ async def _main(config: dict[str, object], generation: str, reason: str) -> str:
         await boxes.open(settle=False)
         try:
             record = await boxes.do(BoxStore.by_generation, generation)
-            if record is None or not await boxes.claim(record):  # whoever makes it lives, and sees to it
+            if record is None or not await boxes.teardown.claim(record):  # whoever makes it lives, and sees to it
                 return ""
-            return await boxes.end(record, reason)
+            return await boxes.teardown.end(record, reason)
         finally:
             await boxes.close()
