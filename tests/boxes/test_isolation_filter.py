@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.kernel import seccomp
+from serai.boxes.programs import confinement
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, KILL = 0x7FFF0000, 0x80000000
@@ -36,15 +36,15 @@ def verdict(code: bytes, architecture: int, number: int, *arguments: int) -> int
 
 @machines
 def test_every_call_of_the_table_is_denied(machine: str) -> None:
-    code, column = seccomp.box_filter(machine), list(ARCHITECTURES).index(machine)
-    for name, columns in seccomp._DENIED.items():
-        if columns[column]:
+    code, column = confinement.box_filter(machine), list(ARCHITECTURES).index(machine)
+    for name, columns in confinement._DENIED.items():
+        if columns[column] >= 0:
             assert verdict(code, ARCHITECTURES[machine], columns[column]) == EPERM, name
 
 
 @machines
 def test_another_architecture_is_killed_and_x32_refused(machine: str) -> None:
-    code = seccomp.box_filter(machine)
+    code = confinement.box_filter(machine)
     assert verdict(code, 0x40000003, 20) == KILL
     if machine == "x86_64":
         assert verdict(code, ARCHITECTURES[machine], 0x40000000 | 1) == EPERM
@@ -54,7 +54,7 @@ def test_another_architecture_is_killed_and_x32_refused(machine: str) -> None:
 @given(flags=st.integers(0, 2**64 - 1))
 def test_no_clone_makes_a_namespace(machine: str, flags: int) -> None:
     clone, unshare = {"x86_64": (56, 272), "aarch64": (220, 97)}[machine]
-    code = seccomp.box_filter(machine)
+    code = confinement.box_filter(machine)
     assert verdict(code, ARCHITECTURES[machine], clone, flags) == (EPERM if flags & 0x7E020000 else ALLOW)
     assert verdict(code, ARCHITECTURES[machine], unshare, flags) == (EPERM if flags & 0x7E020080 else ALLOW)
     assert verdict(code, ARCHITECTURES[machine], 435, flags) == ENOSYS
@@ -64,22 +64,22 @@ def test_no_clone_makes_a_namespace(machine: str, flags: int) -> None:
 @given(family=st.integers(0, 2**32 - 1))
 def test_only_known_families_of_sockets_are_made(machine: str, family: int) -> None:
     number = {"x86_64": 41, "aarch64": 198}[machine]
-    with_sockets = verdict(seccomp.box_filter(machine), ARCHITECTURES[machine], number, family)
+    with_sockets = verdict(confinement.box_filter(machine), ARCHITECTURES[machine], number, family)
     assert with_sockets == (ALLOW if family in (1, 2, 10, 16) else EAFNOSUPPORT)
-    assert verdict(seccomp.box_filter(machine, plain=True), ARCHITECTURES[machine], number, family) == EAFNOSUPPORT
+    assert verdict(confinement.box_filter(machine, plain=True), ARCHITECTURES[machine], number, family) == EAFNOSUPPORT
 
 
 @machines
 @given(high=st.integers(0, 2**32 - 1), low=st.sampled_from([0x5412, 0x541C, 0x5413, 0x540E, 0]))
 def test_nothing_is_typed_into_a_terminal_whatever_the_upper_half_says(machine: str, high: int, low: int) -> None:
     number = {"x86_64": 16, "aarch64": 29}[machine]
-    found = verdict(seccomp.box_filter(machine), ARCHITECTURES[machine], number, 0, high << 32 | low)
+    found = verdict(confinement.box_filter(machine), ARCHITECTURES[machine], number, 0, high << 32 | low)
     assert found == (EPERM if low in (0x5412, 0x541C) else ALLOW)
 
 
 @machines
 def test_what_programs_need_is_allowed(machine: str) -> None:
-    code = seccomp.box_filter(machine)
+    code = confinement.box_filter(machine)
     needed = {"x86_64": (0, 1, 2, 59, 101, 310, 157, 165 + 300), "aarch64": (63, 64, 56, 221, 117, 270, 167)}[machine]
     for number in needed:  # read, write, open, execve, ptrace, process_vm_readv, prctl
         assert verdict(code, ARCHITECTURES[machine], number) == ALLOW
@@ -116,10 +116,10 @@ MODES = {
 def test_a_plain_box_changes_no_limits_and_priorities_but_its_own(machine: str, name: str) -> None:
     columns, others, own = OTHERS[name]
     architecture, number = ARCHITECTURES[machine], columns[list(ARCHITECTURES).index(machine)]
-    plain = seccomp.box_filter(machine, plain=True)
+    plain = confinement.box_filter(machine, plain=True)
     assert verdict(plain, architecture, number, *others) == EPERM
     assert verdict(plain, architecture, number, *own) == ALLOW
-    assert verdict(seccomp.box_filter(machine), architecture, number, *others) == ALLOW
+    assert verdict(confinement.box_filter(machine), architecture, number, *others) == ALLOW
 
 
 @machines
@@ -129,23 +129,23 @@ def test_a_plain_box_makes_no_program_that_runs_as_its_owner(machine: str, name:
     columns, before = MODES[name]
     architecture, number = ARCHITECTURES[machine], columns[list(ARCHITECTURES).index(machine)]
     if number:
-        found = verdict(seccomp.box_filter(machine, plain=True), architecture, number, *before, mode)
+        found = verdict(confinement.box_filter(machine, plain=True), architecture, number, *before, mode)
         assert found == (EPERM if mode & 0o6000 else ALLOW)
-        assert verdict(seccomp.box_filter(machine), architecture, number, *before, mode) == ALLOW
+        assert verdict(confinement.box_filter(machine), architecture, number, *before, mode) == ALLOW
 
 
 @machines
 def test_a_file_that_is_only_opened_has_no_mode(machine: str) -> None:
-    code = seccomp.box_filter(machine, plain=True)
+    code = confinement.box_filter(machine, plain=True)
     assert verdict(code, ARCHITECTURES[machine], {"x86_64": 257, "aarch64": 56}[machine], 0, 0, 0o2, 0o6777) == ALLOW
 
 
 @machines
 def test_what_a_plain_box_does_without_is_refused_to_it_alone(machine: str) -> None:
     column = list(ARCHITECTURES).index(machine)
-    for calls, expected in ((seccomp._UNKNOWN_IF_PLAIN, ENOSYS), (seccomp._UNSUPPORTED_IF_PLAIN, 0x50000 | 95)):
+    for calls, expected in ((confinement._UNKNOWN_IF_PLAIN, ENOSYS), (confinement._UNSUPPORTED_IF_PLAIN, 0x50000 | 95)):
         for name, columns in calls.items():
-            if columns[column]:
+            if columns[column] >= 0:
                 number, architecture = columns[column], ARCHITECTURES[machine]
-                assert verdict(seccomp.box_filter(machine, plain=True), architecture, number) == expected, name
-                assert verdict(seccomp.box_filter(machine), architecture, number) == ALLOW, name
+                assert verdict(confinement.box_filter(machine, plain=True), architecture, number) == expected, name
+                assert verdict(confinement.box_filter(machine), architecture, number) == ALLOW, name

@@ -7,7 +7,11 @@ import os
 import stat
 import struct
 
-from serai.kernel.syscalls import syscall
+from .syscalls import syscall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
@@ -19,16 +23,10 @@ _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 _VERSION = 1
 _PATH_BENEATH = 1
 
-_READ = _EXECUTE | _READ_FILE | _READ_DIR
-_USE = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
-# Programs and what they need to run; nothing here is secret. Not /proc: without a namespace it shows the machine's processes.
-_READABLE = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
-    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
-    *("/etc/localtime", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/os-release"),
-)
-# Not /dev/pts: there are the terminals of the owner. /dev/tty is the one that a process has already.
-_USABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+# Rights of a rule. Those that the kernel's version does not know are left out.
+READ = _EXECUTE | _READ_FILE | _READ_DIR
+USE = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
+EVERYTHING = max(_ALL.values())
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
@@ -45,9 +43,9 @@ def can_scope_signals() -> bool:
     return abi_version() >= _SCOPES_SINCE
 
 
-def restrict(root: str) -> None:
-    """From now on: `root` for reading and writing, programs and libraries for reading. It must have no_new_privs already."""
-    known = abi_version()
+def restrict(allowed: Iterable[tuple[str, int]] = ()) -> None:
+    """From now on: only these paths, each with its rights; by default no file at all. It must have no_new_privs already."""
+    known = syscall("landlock_create_ruleset", None, 0, _VERSION, what="Landlock")
     everything = _ALL[max(since for since in _ALL if since <= known)]
     attributes = [everything]
     if known >= _NETWORK_SINCE:
@@ -57,11 +55,8 @@ def restrict(root: str) -> None:
     packed = struct.pack(f"={len(attributes)}Q", *attributes)
     rules = syscall("landlock_create_ruleset", ctypes.create_string_buffer(packed, len(packed)), len(packed), 0, what="Landlock")
     try:
-        _allow(rules, root, everything)
-        for path in _READABLE:
-            _allow(rules, path, _READ & everything)
-        for path in _USABLE:
-            _allow(rules, path, _USE & everything)
+        for path, rights in allowed:
+            _allow(rules, path, rights & everything)
         syscall("landlock_restrict_self", rules, 0, what="Landlock")
     finally:
         os.close(rules)

@@ -12,8 +12,26 @@ MACHINE = os.uname().machine
 
 # The kernel's numbers where they differ; everything since 5.2 has the same number on both.
 _NUMBERS = {
-    "x86_64": {"clone": 56, "capset": 126, "pivot_root": 155, "mount": 165, "umount2": 166, "sethostname": 170, "unshare": 272},
-    "aarch64": {"clone": 220, "capset": 91, "pivot_root": 41, "mount": 40, "umount2": 39, "sethostname": 161, "unshare": 97},
+    "x86_64": {
+        "clone": 56,
+        "capset": 126,
+        "pivot_root": 155,
+        "mount": 165,
+        "umount2": 166,
+        "sethostname": 170,
+        "unshare": 272,
+        "seccomp": 317,
+    },
+    "aarch64": {
+        "clone": 220,
+        "capset": 91,
+        "pivot_root": 41,
+        "mount": 40,
+        "umount2": 39,
+        "sethostname": 161,
+        "unshare": 97,
+        "seccomp": 277,
+    },
 }
 _SAME = {
     "open_tree": 428,

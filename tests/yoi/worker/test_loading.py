@@ -154,7 +154,7 @@ def test_a_confined_worker_can_do_nothing_but_read_and_write(what: str) -> None:
     """The same confinement, and then not wasm but Python behind it: as if the engine had a hole."""
     code = f"""
 import ctypes, fcntl, mmap, os, sys, _socket
-sys.path[:0] = [sys.argv[1]]
+sys.path[:0] = sys.argv[1:3]
 libc = ctypes.CDLL(None, use_errno=True)
 def check(result):
     if result < 0: raise OSError(ctypes.get_errno(), "no")
@@ -170,24 +170,26 @@ else: print("done")
 sys.stdout.flush()
 os._exit(0)
 """.replace("what not in", f"{what!r} not in")
-    here = command("main")[5]
-    run = subprocess.run([sys.executable, "-I", "-S", "-c", code, here], capture_output=True, text=True, timeout=60, check=False)
+    folders = command("main")[5:7]
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, *folders], capture_output=True, text=True, timeout=60, check=False
+    )
     assert run.stdout.strip() in ("refused", "unknown"), run.stderr
     assert run.returncode == 0
 
 
 _BEHIND = """
 import ctypes, errno, fcntl, os, sys
-sys.path[:0] = [sys.argv[1]]
+sys.path[:0] = sys.argv[1:3]
 from program.confine import filter_calls, give_up_files
 give_up_files()
-if not filter_calls(compiler=sys.argv[2] == "compiler"): print("unknown"); sys.stdout.flush(); os._exit(0)
+if not filter_calls(compiler=sys.argv[3] == "compiler"): print("unknown"); sys.stdout.flush(); os._exit(0)
 """
 
 
 def behind_the_filter(code: str, who: str, log: Path) -> str:
     """What this code says behind the filter of a worker or a compiler, whose log is that file."""
-    argv = [sys.executable, "-I", "-S", "-c", f"{_BEHIND}{code}\nsys.stdout.flush(); os._exit(0)", command("main")[5], who]
+    argv = [sys.executable, "-I", "-S", "-c", f"{_BEHIND}{code}\nsys.stdout.flush(); os._exit(0)", *command("main")[5:7], who]
     with log.open("ab") as stderr:
         run = subprocess.run(argv, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False)
     assert run.returncode == 0, log.read_text()
@@ -231,9 +233,8 @@ async def test_without_seccomp_and_landlock_it_goes_on_and_says_so(
 ) -> None:
     """A machine whose kernel has neither: the worker is told that it is one."""
     argv = command("main")
-    spoiled = argv[4].replace(
-        "from program.main", "import program.confine as c; c._MACHINE = 'other'; c._LANDLOCK_CREATE = 999; from program.main"
-    )
+    missing = "seccomp.MACHINE = 'other'; syscalls._SAME['landlock_create_ruleset'] = 999"
+    spoiled = argv[4].replace("from program.main", f"from kernel import seccomp, syscalls; {missing}; from program.main")
     monkeypatch.setattr(module, "command", lambda entry: [*argv[:4], spoiled, *argv[5:]])
     worker = await house.open(wat.echo())
     assert "seccomp" not in worker.confined

@@ -22,7 +22,7 @@ from serai.boxes.programs.box_setup import (
     prefer_oom_kill,
     send_kill,
 )
-from serai.kernel import seccomp
+from serai.boxes.programs.confinement import box_filter
 from serai.kernel.syscalls import MACHINE, PrctlOption, prctl
 
 TYPE_CHECKING = False
@@ -93,7 +93,7 @@ def start_bubblewrap(config: Config, listener: int) -> LaunchedBox:
         argv += ["--ro-bind-data", str(descriptor), path]
     argv += ["--info-fd", str(_INFO), "--seccomp", str(_FILTER), "--", python, "-I", "-S", "-c", boot]
     program = _archive()
-    rules = _in_memory(seccomp.box_filter())
+    rules = _in_memory(box_filter())
     hear, told = os.pipe()
     inform, info = os.pipe()
     child = os.fork()

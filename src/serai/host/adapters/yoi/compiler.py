@@ -22,6 +22,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from time import monotonic, time
 
+from serai import kernel
 from serai.errors import BadManifest, LimitHit, NotWritten, PeerTimeout, SpawnFailed
 from serai.host.adapters.yoi.program.engine import HEADER, SETTINGS
 from serai.limits import MIB
@@ -180,11 +181,12 @@ def command(entry: str, *args: str) -> list[str]:
         hint = "install it: pip install 'serai[wasm]'"
         raise SpawnFailed("wasmtime is not installed, and plugins need it", hint=hint)
     here = os.path.dirname(os.path.abspath(__file__))
+    home = os.path.dirname(os.path.dirname(os.path.abspath(kernel.__file__)))  # it is imported as `kernel`, without `serai`
     library = os.path.dirname(os.path.dirname(found.origin))
     # Without the garbage collector, which would look again and again at what stays for ever, it starts a tenth sooner.
-    code = "import gc, sys; gc.disable(); sys.path[:0] = [sys.argv[1]]; sys.path.append(sys.argv[2]); "
-    code += f"from program.{entry} import main; main(sys.argv[3:])"
-    return [sys.executable, "-I", "-S", "-c", code, here, library, *args]
+    code = "import gc, sys; gc.disable(); sys.path[:0] = [sys.argv[1]]; sys.path += sys.argv[2:4]; "
+    code += f"from program.{entry} import main; main(sys.argv[4:])"
+    return [sys.executable, "-I", "-S", "-c", code, here, home, library, *args]
 
 
 def key_of(component: bytes, *, fuel: bool) -> str:
