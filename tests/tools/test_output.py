@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.plain_text import strip_terminal_codes
+from serai.plain_text import strip_output
 from serai.tools.process_tools import OutputReporter, both_ends, shorten
 
 PIECES = st.lists(
@@ -35,13 +35,13 @@ PIECES = st.lists(
 @pytest.mark.req("resident.tools.bash-text")
 @given(text=PIECES)
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
-    assert not {char for char in strip_terminal_codes(text) if char != "\n" and not char.isprintable()}
+    assert not {char for char in strip_output(text) if char != "\n" and not char.isprintable()}
 
 
 @pytest.mark.req("resident.tools.bash-text")
 @given(text=st.text(st.characters(exclude_categories=["Cc", "Cs"])))
 def test_text_is_left_as_it_is(text: str) -> None:
-    assert strip_terminal_codes(text) == text
+    assert strip_output(text) == text
 
 
 @pytest.mark.req("resident.tools.bash-bounded")
@@ -77,7 +77,7 @@ def test_however_it_is_cut_who_watches_hears_the_same(text: str, sizes: list[int
         teller.finish()
 
     asyncio.run(tell())
-    assert "".join(told) == strip_terminal_codes(text)
+    assert "".join(told) == strip_output(text)
 
 
 @pytest.mark.req("resident.tools.bash-told")

@@ -46,10 +46,10 @@ def _run() -> int:
 def _said(error: Exception) -> str:
     """What is known of it, as a terminal may show it. What nobody expected is a defect, and goes on."""
     from serai.errors import SeraiError
-    from serai.plain_text import escape_printable
+    from serai.plain_text import escape_line
 
     if isinstance(error, SeraiError):
-        return "\n".join(map(escape_printable, [f"serai: {error}", *error.hint.splitlines()]))
+        return "\n".join(map(escape_line, [f"serai: {error}", *error.hint.splitlines()]))
     if isinstance(error, OSError) and entry.unwritable(error):
         return f"serai: cannot write: {error.strerror}"
     raise error

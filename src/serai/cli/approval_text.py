@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unicodedata import east_asian_width
 
 from serai import paths
+from serai.plain_text import escape_line, is_visible
 
 if TYPE_CHECKING:
     from serai.model.approvals import Approval, Question
@@ -186,11 +187,7 @@ def _pieces(spelt: list[str], room: int) -> Iterator[tuple[str, int]]:
 
 def _spelt(text: str, *, tab: str = "\\x09") -> list[str]:
     """Each character of it as it is shown."""
-    from serai.plain_text import find_invisible
-
-    if find_invisible(text) is None:
-        return list(text)
-    return [tab if char == "\t" else char if find_invisible(char) is None else f"\\x{ord(char):02x}" for char in text]
+    return list(text) if is_visible(text) else [tab if char == "\t" else escape_line(char, is_shown=is_visible) for char in text]
 
 
 def _columns(text: str) -> int:
@@ -252,11 +249,6 @@ def _told(head: str, text: str, how: How, columns: int, rows: int = _ROWS) -> Ge
 # -- small words ------------------------------------------------------------------------------------------------------------------
 
 
-def written(text: str) -> str:
-    """What somebody typed, as JSON and a database can hold it: bytes that are no text are spelt out."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
@@ -289,7 +281,4 @@ def _key(name: str) -> str:
 
 def _text(text: str) -> str:
     """As TOML has it, and as a terminal may show it."""
-    from serai.plain_text import find_invisible
-
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(char if find_invisible(char) is None else f"\\U{ord(char):08x}" for char in quoted)
+    return escape_line(json.dumps(text, ensure_ascii=False), lambda char: f"\\U{ord(char):08x}", is_visible)

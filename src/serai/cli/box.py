@@ -28,7 +28,7 @@ from serai import atomic_file
 from serai.cli import console
 from serai.cli.options import JSON, ExitCode, NonEmptyPath, run_async, user_limits
 from serai.errors import NotWritten, Refused, SeraiError
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_line
 from serai.record import secret_patterns
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ def complain(error: SeraiError) -> None:
 
 def _tell(line: str) -> None:
     """Nothing is masked: it names what the person has named, and `/etc/passwd: …` looks like a password."""
-    click.echo(escape_printable(line), err=True)
+    click.echo(escape_line(line), err=True)
 
 
 _LOG = 1 << 20  # bytes of the end of a log that are shown

@@ -15,7 +15,7 @@ from functools import wraps
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_line
 
 Items = list[CompletionItem[str]]
 Completer = Callable[[click.Context, click.Parameter, str], Items]
@@ -62,7 +62,7 @@ def _silently(offer: Callable[[click.Context, str], Iterable[CompletionItem[str]
 
 
 def _item(value: str, about: str = "") -> CompletionItem[str]:
-    line = escape_printable(" ".join(about.split())).replace(",", ";")  # fish takes what is behind a comma for something else
+    line = escape_line(" ".join(about.split())).replace(",", ";")  # fish takes what is behind a comma for something else
     return CompletionItem(value, help=line if len(line) <= _HELP else line[: _HELP - 1] + "…")
 
 

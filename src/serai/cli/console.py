@@ -18,7 +18,7 @@ from serai.model.actions import Action, Display, Notice
 from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import Event
 from serai.model.surface import HeadlessSurface
-from serai.plain_text import escape_printable, escape_text
+from serai.plain_text import escape_line, escape_text
 from serai.record import secret_patterns
 
 _OURS = "serai"  # who says what no guest says
@@ -26,12 +26,12 @@ _OURS = "serai"  # who says what no guest says
 
 def out(text: str) -> None:
     """A line of ours on stdout; a part of it may be a guest's, such as a path."""
-    click.echo(escape_printable(text))
+    click.echo(escape_line(text))
 
 
 def err(text: str) -> None:
     """A line beside the result, on stderr."""
-    click.echo(escape_printable(secret_patterns.mask_text(text)), err=True)
+    click.echo(escape_line(secret_patterns.mask_text(text)), err=True)
 
 
 def mask_strings(value: Any) -> Any:
@@ -55,15 +55,13 @@ def json_line(value: Any) -> str:
 
 def escape_json(text: str) -> str:
     """The same JSON with what a terminal would act upon escaped."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return escape_line(text, lambda char: json.dumps(char)[1:-1])
 
 
 def print_table(rows: Iterable[Sequence[str]]) -> None:
     """Rows in columns on stdout; on a terminal each stays on its line."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in lines([[escape_printable(cell) for cell in row] for row in rows], width):
+    for line in lines([[escape_line(cell) for cell in row] for row in rows], width):
         click.echo(line)
 
 

@@ -26,7 +26,7 @@ from serai.cli.demo_agents import LIMITS, DemoSurface, claude, guests
 from serai.errors import HookFailed, MachineError
 from serai.model.tools import ToolCall, ToolResult
 from serai.paths import examples_folder
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_line
 from serai.record import Recorder, Recording, RecordingFolder
 from serai.record.recording import TimelineItem
 from serai.wire import event_loop, process_tree
@@ -180,7 +180,7 @@ class DemoContext:
 
     def say(self, who: str, text: str, **style: Any) -> None:
         """Who said or did what, on one line."""
-        line, room = escape_printable(" ".join(text.split())), COLUMNS - 12
+        line, room = escape_line(" ".join(text.split())), COLUMNS - 12
         line = line if len(line) <= room else line[: room - 1] + "…"
         self.write(click.style(f"   {who:<8} ", dim=True) + click.style(line, **style))
 

@@ -14,7 +14,7 @@ from serai.app.doctor.redaction import Redactor
 from serai.cli import console
 from serai.cli.options import JSON, GuestOptions, guest_options
 from serai.errors import SeraiError
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_line
 from serai.record import secret_patterns
 
 _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
@@ -51,7 +51,7 @@ def _looked(check: Check, look: DoctorContext) -> Iterator[CheckLine]:
 
 
 def _shown(line: CheckLine, discreet: Redactor) -> CheckLine:
-    return CheckLine(line.mark, escape_printable(discreet(line.text)), escape_printable(discreet(line.hint)))
+    return CheckLine(line.mark, escape_line(discreet(line.text)), escape_line(discreet(line.hint)))
 
 
 Found = list[tuple[str, list[CheckLine]]]

@@ -35,6 +35,7 @@ from serai.model.approvals import (
     parse_typed_answer,
 )
 from serai.model.events import Event
+from serai.plain_text import escape_surrogates
 
 if TYPE_CHECKING:
     from serai.policy import DecisionStore, PendingApproval, RememberedDecision
@@ -338,7 +339,7 @@ class LineSurface:
             part = f" ({number} of {len(request.items)})" if len(request.items) > 1 else ""
             head = f"a question{part}, asked by {self._asker(request)}"
             await self._show(terminal, self._part(request, head, format_questions([item]), terminal.columns))
-            answer = parse_typed_answer(item, words.written(await terminal.ask("Your answer (Enter dismisses it): ")))
+            answer = parse_typed_answer(item, escape_surrogates(await terminal.ask("Your answer (Enter dismisses it): ")))
             if answer is None:
                 return Answer({})
             answers[item.text] = answer
@@ -384,7 +385,7 @@ def _decision(typed: str, *, remembers: bool) -> Allow | Deny | None:
     found = _REPLY.fullmatch(typed)
     if found is None:
         return None
-    word, rest = found[1].lower(), words.written(found[2] or "")
+    word, rest = found[1].lower(), escape_surrogates(found[2] or "")
     why = _BECAUSE.sub("", rest, count=1) if _BECAUSE.match(rest) else rest
     if word in _STOP:
         return Deny(why or _STOPPED, interrupt=True)

@@ -19,6 +19,7 @@ from serai.cli.options import JSON, PATH
 from serai.cli.policy_approvals import answer, forget, looked_at, parsed, pending
 from serai.errors import BadSettings
 from serai.paths import absolute_path
+from serai.plain_text import escape_surrogates
 
 if TYPE_CHECKING:
     from serai.model.tools import ToolCall
@@ -133,7 +134,7 @@ def test(
     if not tool:
         raise click.UsageError("name a tool, such as bash")
     given = parsed(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments), "stdin" if arguments == "-" else "JSON")
-    tool, agent, guest, owner, session, profile = map(words.written, (tool, agent, guest, owner, session, profile))
+    tool, agent, guest, owner, session, profile = map(escape_surrogates, (tool, agent, guest, owner, session, profile))
     call = ToolCall(tool, given, asker=guest or agent)
     situation = CallContext(cwd=sources.cwd, session=session, agent=agent, owner=owner, profile=profile)
     rules = sources.rules()

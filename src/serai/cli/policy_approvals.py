@@ -16,7 +16,7 @@ from serai.cli import approval_text as words
 from serai.cli import console
 from serai.cli.options import JSON, PATH, user_limits
 from serai.errors import NoApproval, NotAllowed, NotWritten
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_line, escape_surrogates
 
 if TYPE_CHECKING:
     from serai.model.approvals import Allow, Answer, Approval, Deny, Question, Remember
@@ -73,7 +73,7 @@ def parsed(raw: bytes, name: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(raw)
     except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"{name}: not JSON: {escape_printable(str(error))}") from None
+        raise click.UsageError(f"{name}: not JSON: {escape_line(str(error))}") from None
     if not isinstance(found, dict):
         raise click.UsageError(f'{name}: the arguments are an object, such as {{"path": "x"}}')
     return found
@@ -92,7 +92,7 @@ def pending(id: str | None, *, everything: bool, as_json: bool) -> None:
     What is lost can be answered too: its run is gone, and takes the answer when the session goes on.
     """
     with looked_at() as decisions:
-        found = decisions.pending(everything=everything) if id is None else [decisions.find(words.written(id))]
+        found = decisions.pending(everything=everything) if id is None else [decisions.find(escape_surrogates(id))]
     if not found and not as_json:
         console.err("nothing waits for an answer")
     for one in found:
@@ -180,7 +180,7 @@ def answer(
     from serai.model.approvals import Approval
 
     with closing(kept()) as decisions:
-        one = decisions.find(words.written(id))
+        one = decisions.find(escape_surrogates(id))
         if isinstance(one.request, Approval):
             kept_as: Remember = scope if pattern is None else "once"
             decision: Any = _decision(one.request, verdict, why, arguments, kept_as, interrupt=interrupt, answered=bool(answers))
@@ -216,9 +216,9 @@ def _decision(
     from serai.model.approvals import Allow, Deny
 
     if answered:
-        raise click.UsageError(f"it asks whether {escape_printable(request.tool)} may run: say allow or deny")
+        raise click.UsageError(f"it asks whether {escape_line(request.tool)} may run: say allow or deny")
     if verdict == "deny":
-        return Deny(words.written(why), interrupt, scope)
+        return Deny(escape_surrogates(why), interrupt, scope)
     if arguments is None:
         return Allow(remember=scope)
     return Allow(parsed(os.fsencode(arguments), "--arguments"), scope)
@@ -236,7 +236,7 @@ def _answers(one: PendingApproval, request: Question, verdict: str | None, texts
     if len(texts) != len(items):
         parts = words.counted(len(items), "question")
         raise NoApproval(f"it asks {parts}, and there are {words.counted(len(texts), 'answer')}", id=one.id, hint=hint)
-    said = {item.text: parse_typed_answer(item, words.written(text)) for item, text in zip(items, texts, strict=True)}
+    said = {item.text: parse_typed_answer(item, escape_surrogates(text)) for item, text in zip(items, texts, strict=True)}
     if None in said.values():
         raise NoApproval("an answer is empty", id=one.id, hint="say something, or deny to dismiss the question")
     return Answer(said)
@@ -252,7 +252,7 @@ def _settle(decisions: DecisionStore, one: PendingApproval, decision: Any, patte
         raise NotAllowed("it is of no session that could be known again", id=one.id, hint="say --remember project or always")
     rule = None
     if pattern is not None and isinstance(one.request, Approval):
-        rule = wider_rule(words.written(pattern), decision, CallFacts(one.request.call, one.situation))
+        rule = wider_rule(escape_surrogates(pattern), decision, CallFacts(one.request.call, one.situation))
     elif one.state == "lost" and isinstance(one.request, Approval):  # else its run remembers
         rule = _same_again(one, one.request, decision)
     decisions.answer(one.id, decision, _me())
@@ -276,7 +276,7 @@ def _same_again(one: PendingApproval, request: Approval, decision: Allow | Deny)
 
 def _me() -> str:
     try:
-        return words.written(getpass.getuser())
+        return escape_surrogates(getpass.getuser())
     except (KeyError, OSError, ImportError):  # nobody of that number is known here, as in many containers
         return f"user {os.getuid()}"
 
@@ -299,9 +299,9 @@ def forget(ids: tuple[str, ...], *, everything: bool, session: str, project: str
         if everything:
             count += decisions.forget_all()
         if session:
-            count += decisions.forget_all("session", words.written(session))
+            count += decisions.forget_all("session", escape_surrogates(session))
         if project:
-            count += decisions.forget_all("project", words.written(os.path.realpath(project)))
+            count += decisions.forget_all("project", escape_surrogates(os.path.realpath(project)))
     console.out(f"{count} forgotten")
 
 
@@ -310,7 +310,7 @@ def _meant(decisions: DecisionStore, ids: tuple[str, ...]) -> list[str]:
     hint = "`serai policy list` shows what is remembered"
     known = decisions.ids()
     meant: dict[str, None] = {}
-    for id in map(words.written, ids):
+    for id in map(escape_surrogates, ids):
         found = [name for name in known if name.startswith(id)] if re.fullmatch(r"[0-9a-f]+", id) else []
         if not found:
             raise NoApproval(f"nothing is remembered as {id or 'an empty id'}", hint=hint)

@@ -20,7 +20,7 @@ import msgspec
 
 from serai.cli.options import user_limits
 from serai.errors import NoRecording
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_line
 from serai.record import RecordingFolder, TimelineFilter, export_recording, replay, secret_patterns
 from serai.record.recording import RecordedWire, Recording, TimelineItem, head_of
 from serai.record.recording_folder import RecordedRun
@@ -37,7 +37,7 @@ def shown_text(text: str | bytes, width: int = _WIDTH) -> str:
     """The beginning of a text as it may be shown, on one line."""
     raw = text[: 4 * width + 400]  # more than is shown, so that a secret that begins in it is seen whole
     masked = secret_patterns.mask(raw if isinstance(raw, bytes) else raw.encode(errors="replace")).decode(errors="replace")
-    text = escape_printable(masked)
+    text = escape_line(masked)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -74,7 +74,7 @@ def frame_text(item: TimelineItem) -> str:
         text = msgspec.json.format(frame, indent=2).decode()
     except _BAD:
         text = frame.decode(errors="replace")
-    return "\n".join(f"    {escape_printable(part)}" for part in text.splitlines())
+    return "\n".join(f"    {escape_line(part)}" for part in text.splitlines())
 
 
 def item_json(item: TimelineItem, wires: dict[int, RecordedWire]) -> str:

@@ -41,7 +41,7 @@ from serai.model.events import (
     event_kind,
 )
 from serai.model.tools import ToolCall, ToolResult
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_line
 from serai.record import secret_patterns
 
 _ROOM = 4 * KIB  # characters that wait to be written together
@@ -409,7 +409,7 @@ class TextPrinter:
         text = self._return + text
         self._return = "\r" if text.endswith("\r") else ""
         lines = text.removesuffix("\r").replace("\r\n", "\n").split("\n")
-        return "\n".join("\t".join(map(escape_printable, line.split("\t"))) for line in lines)
+        return "\n".join("\t".join(map(escape_line, line.split("\t"))) for line in lines)
 
     def _end_line(self) -> None:
         """What comes next begins on a line of its own."""
@@ -426,7 +426,7 @@ class TextPrinter:
         if self._same_screen:
             self._end_line()
         self._out.flush()
-        line = escape_printable(secret_patterns.mask_text(text.expandtabs().removesuffix("\r")))
+        line = escape_line(secret_patterns.mask_text(text.expandtabs().removesuffix("\r")))
         self._err.write((click.style(line, fg=fg, dim=dim or None) if self._color else line) + "\n")
         self._last = ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -17,7 +16,7 @@ from serai.cli import console
 from serai.cli.completion import complete_sessions
 from serai.cli.options import JSON, PATH, user_limits
 from serai.errors import NoSession, NotWritten
-from serai.plain_text import escape_printable, escape_text
+from serai.plain_text import escape_line, escape_text
 
 if TYPE_CHECKING:
     from serai.store import SessionSummary, StoredMessage, StoredSession, TreeRow
@@ -137,7 +136,7 @@ def _say(message: StoredMessage, agent: str, *, full: bool) -> None:
     else:
         who, items = agent, message.content
     click.echo()
-    click.secho(f"{escape_printable(who)}{f'  {when}' if when else ''}", bold=True)
+    click.secho(f"{escape_line(who)}{f'  {when}' if when else ''}", bold=True)
     for item in items:
         lines = list(_lines(item, full=full))
         cut = isinstance(message, ToolResultMessage) and not full and len(lines) > _LINES
@@ -146,7 +145,7 @@ def _say(message: StoredMessage, agent: str, *, full: bool) -> None:
         if cut:
             click.echo(f"  … and {len(lines) - _LINES} lines more: --full shows them")
     if error := getattr(message, "error", ""):
-        click.echo(f"  it failed: {escape_printable(error)}")
+        click.echo(f"  it failed: {escape_line(error)}")
 
 
 def _lines(item: Item, *, full: bool) -> Iterable[str]:
@@ -158,9 +157,9 @@ def _lines(item: Item, *, full: bool) -> Iterable[str]:
         case StoredThinking(thinking=text):
             return [f"(thinks) {line}" for line in escape_text(text).split("\n")] if full else [f"(thinks, {len(text)} characters)"]
         case StoredToolCall(name=name, arguments=arguments):
-            return [f"calls {escape_printable(name)} {console.json_line(arguments)}"]
+            return [f"calls {escape_line(name)} {console.json_line(arguments)}"]
         case StoredImage(data=data, mime_type=mime):
-            return [f"[image {escape_printable(mime)}, {len(data) * 3 // 4} bytes]"]
+            return [f"[image {escape_line(mime)}, {len(data) * 3 // 4} bytes]"]
         case _:
             return [_plain(item.raw)]
 
@@ -287,8 +286,7 @@ def _plain(raw: Any) -> str:
     """JSON in one line that is safe on a terminal; not decoded, for a file may have numbers that nothing here can hold."""
     import msgspec
 
-    text = msgspec.json.format(bytes(raw), indent=-1).decode(errors="replace")
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return console.escape_json(msgspec.json.format(bytes(raw), indent=-1).decode(errors="replace"))
 
 
 def _line(text: str) -> str:

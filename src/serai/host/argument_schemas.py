@@ -22,6 +22,7 @@ from urllib.parse import unquote
 import msgspec
 
 from serai.limits import KIB, MIB
+from serai.plain_text import escape_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _bytes(text: str) -> int:
 
 def cut(text: str, most: int = _PIECE) -> str:
     """One line of printable characters, not longer than that."""
-    line = "".join(character if character.isprintable() else " " for character in text[: most + 1])
+    line = escape_line(text[: most + 1], lambda _: " ")
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

@@ -19,6 +19,7 @@ from typing import BinaryIO
 from serai import paths
 from serai.errors import LimitHit, PeerGone, SpawnFailed
 from serai.limits import MIB
+from serai.plain_text import escape_line, spell_literal
 
 log = logging.getLogger("serai.host")
 
@@ -50,8 +51,7 @@ def log_file(folder: Path, name: str) -> Path:
 
 def shown(text: str) -> str:
     """A guest's words on one line of a log, where no character of it does anything; of a long one the beginning."""
-    cut = text if len(text) <= _REMARK else f"{text[:_REMARK]}…"
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in cut)
+    return escape_line(text if len(text) <= _REMARK else f"{text[:_REMARK]}…", spell_literal)
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -15,6 +15,7 @@ from serai.host.adapters import DIALECTS, OWN, ManifestReader, finder, is_built,
 from serai.host.default_files import DefaultFile, default_files_of
 from serai.host.guest_settings import AuthorSettings, GuestSettings, PersonSettings, merge_settings, read_author_settings
 from serai.limits import KIB, MIB
+from serai.plain_text import escape_line, spell_literal
 
 Scope = Literal["ad hoc", "project", "user", "zot home", "piglet home"]
 SCOPES: tuple[Scope, ...] = ("ad hoc", "project", "user", "zot home", "piglet home")  # as they are loaded
@@ -69,7 +70,7 @@ class GuestManifest:
         """What stands before its words: its name, but the id where the name could pass for Serai's or for more than a name."""
         if _PLAIN.fullmatch(self.name) and _OURS not in self.name.lower().translate(_ALIKE):
             return self.name
-        id = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in self.id)  # a new line is whose?
+        id = escape_line(self.id, spell_literal)  # a new line is whose?
         return id if len(id) <= _LONGEST_ID else f"{id[:_LONGEST_ID]}…"
 
     @property

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from serai.plain_text import CONTROL, CSI, strip_steering
+
 T = TypeVar("T")
 DEEPEST = 64  # tables and lists within each other
 _DOTS = 50  # in a line: the time to read `a.a.a` grows with the square of its length
@@ -118,14 +120,6 @@ MESSAGE = 512  # bytes of a message, before the mark that it was cut
 REDACTED = "<redacted>"
 _CUT = "…"
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# Text that runs backwards, and what a model reads and nobody sees.
-_HIDDEN = re.compile("[\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
-_LONE = re.compile("[\ud800-\udfff]")
-_COLOURS = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]")  # and moves of the cursor; no class has an escape in it: linear
-# What moves a cursor, turns text around, or is read by a model and seen by nobody.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
-
 # Two of our own sentences name such words without a value behind them (spec yoi 4.3), and are left readable.
 _HEADER = re.compile(
     r"((?:proxy-authorization|authorization|set-cookie|cookie|x-api-key|x-auth-token|api-key)"
@@ -151,7 +145,7 @@ def cut(text: str, most: int) -> str:
 
 def bounded(text: str, most: int = MESSAGE) -> str:
     """Without control characters, newline and tab excepted, and cut at `most` bytes (spec yoi 17.2)."""
-    plain = _LONE.sub("\ufffd", _HIDDEN.sub("", _CONTROL.sub(" ", text)))
+    plain = strip_steering(CONTROL.sub(" ", text))
     short = cut(plain, most)
     return short if len(short) == len(plain) else short + _CUT
 
@@ -173,8 +167,7 @@ def display_text(text: str) -> str:
     """The same words for a terminal or a model, without what would steer either (spec yoi 21.36)."""
     if text.isprintable() or text.replace("\n", " ").replace("\t", " ").isprintable():  # quick, and nearly always so
         return text
-    text = text.replace("\r\n", "\n")
-    return _LONE.sub("\ufffd", _UNSEEN.sub("", _COLOURS.sub("", text)))
+    return strip_steering(CONTROL.sub("", CSI.sub("", text)))
 
 
 def timestamp(seconds: float) -> str:

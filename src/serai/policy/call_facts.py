@@ -20,6 +20,7 @@ import msgspec
 
 from serai.model.approvals import Remember
 from serai.model.tools import ToolCall
+from serai.plain_text import escape_surrogates
 from serai.policy.patterns import lexical_path, parse_host, path_candidates, resolve_path
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def key(self, scope: Remember) -> str:
         """Whose a remembered decision of this scope is: this session's, this project's, or nobody's in particular."""
         found = {"project": os.path.realpath(self.project or self.cwd), "session": self.session}.get(scope, "")
-        return found.encode(errors="backslashreplace").decode()  # as it is kept: a path may be no text
+        return escape_surrogates(found)  # as it is kept: a path may be no text
 
 
 class FoundValues(NamedTuple):

@@ -26,6 +26,7 @@ from serai.database import MEMORY, Database
 from serai.errors import BadSettings, NoApproval, NotWritten
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, Remember
 from serai.model.tools import ToolCall
+from serai.plain_text import escape_surrogates
 from serai.policy.call_facts import CallContext
 from serai.policy.engine import RememberedDecision
 from serai.policy.rules import Rule, read_rule
@@ -78,19 +79,14 @@ def is_valid_answer(answer: object, request: Approval | Question) -> bool:
     return True
 
 
-def written(text: str) -> str:
-    """As a file can hold it: names of folders and of people need not be UTF-8."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 def situated(situation: CallContext) -> CallContext:
     """The same, as a file can hold it."""
-    return CallContext(**{name: written(value) for name, value in msgspec.structs.asdict(situation).items()})
+    return CallContext(**{name: escape_surrogates(value) for name, value in msgspec.structs.asdict(situation).items()})
 
 
 def row_of(rows: sqlite3.Connection, id: str) -> Any:
     """By its id or the start of it."""
-    id = written(id)
+    id = escape_surrogates(id)
     found = rows.execute("SELECT * FROM approvals WHERE id = ?", [id]).fetchall()
     found = found or rows.execute("SELECT * FROM approvals WHERE substr(id, 1, ?) = ?", [len(id), id]).fetchall()
     if not id or not found:
@@ -268,7 +264,7 @@ class DecisionStore:
     def remember(self, rule: Rule, scope: Remember, key: str, seconds: float | None) -> RememberedDecision:
         """Keep a decision for so long; None: until it is forgotten. The same one again takes the place of the older."""
         now = self._clock()
-        key = written(key)
+        key = escape_surrogates(key)
         one = RememberedDecision(secrets.token_hex(4), rule, scope, key, now, None if seconds is None else now + seconds)
         form = self._text(rule.to_json())
         with self._changing() as rows:
@@ -284,14 +280,14 @@ class DecisionStore:
     def forget(self, ids: Sequence[str]) -> list[str]:
         """Those of these that were known."""
         with self._changing() as rows:
-            return [id for id in ids if rows.execute("DELETE FROM decisions WHERE id = ?", [written(id)]).rowcount]
+            return [id for id in ids if rows.execute("DELETE FROM decisions WHERE id = ?", [escape_surrogates(id)]).rowcount]
 
     def forget_all(self, scope: Remember | None = None, key: str | None = None) -> int:
         """Everything, or everything of a scope: a session that has ended takes its decisions along."""
         with self._changing() as rows:
             return rows.execute(
                 "DELETE FROM decisions WHERE (?1 IS NULL OR scope = ?1) AND (?2 IS NULL OR key = ?2)",
-                [scope, None if key is None else written(key)],
+                [scope, None if key is None else escape_surrogates(key)],
             ).rowcount
 
     # -- what waits ---------------------------------------------------------------------------------------------------------------
@@ -325,7 +321,7 @@ class DecisionStore:
         """Answer it, from any process. Who is second is told so."""
         now = self._clock()
         if isinstance(decision, Deny) and isinstance(decision.why, str):
-            decision = msgspec.structs.replace(decision, why=written(decision.why))
+            decision = msgspec.structs.replace(decision, why=escape_surrogates(decision.why))
         with self._changing() as rows:
             row = row_of(rows, id)
             found = pending(row, now)
@@ -337,7 +333,7 @@ class DecisionStore:
                 wanted = "an answer or a deny" if isinstance(found.request, Question) else "allow or deny"
                 raise NoApproval(f"it wants {wanted}", id=found.id, hint="look at what is asked")
             change = "UPDATE approvals SET state = 'answered', decision = ?, answered_by = ?, settled = ? WHERE id = ?"
-            rows.execute(change, [self._text(decision), written(by), now, found.id])
+            rows.execute(change, [self._text(decision), escape_surrogates(by), now, found.id])
             return self._pending(rows, found.id)
 
     def settle(self, id: str, state: ApprovalState, decision: Decision, by: str) -> PendingApproval:

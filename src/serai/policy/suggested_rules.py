@@ -16,8 +16,9 @@ from serai.errors import BadSettings
 from serai.limits import Limits
 from serai.model.approvals import Allow, Deny, Remember
 from serai.model.tools import ToolCall
+from serai.plain_text import escape_surrogates
 from serai.policy.call_facts import BESIDE, BESIDE_COMMAND, CallContext, CallFacts
-from serai.policy.decision_store import DecisionStore, written
+from serai.policy.decision_store import DecisionStore
 from serai.policy.engine import KINDS, PolicyDecision, match_rule
 from serai.policy.patterns import escape_glob
 from serai.policy.rules import Decide, Rule, parse_rule_flag
@@ -35,7 +36,7 @@ def remember_decision(decisions: DecisionStore, rule: Rule, situation: CallConte
         return False
     if scope != "always" and rule.command and not rule.cwd:
         folder = escape_glob(os.path.realpath(situation.cwd))
-        if folder != written(folder):  # a name that is no text cannot be kept
+        if folder != escape_surrogates(folder):  # a name that is no text cannot be kept
             return False
         rule = replace(rule, cwd=(folder,))
     decisions.remember(rule, scope, key, None if scope == "always" else limits.remember * 86400.0)
@@ -64,7 +65,7 @@ def _whose(subject: CallFacts, decision: Allow | Deny) -> dict[str, Any]:
         "id": f"remembered-{secrets.token_hex(4)}",
         "who": (_just(subject.who),),
         "owner": (_just(owner) if owner else "built-in",),
-        "because": "" if isinstance(decision, Allow) else written(decision.why),
+        "because": "" if isinstance(decision, Allow) else escape_surrogates(decision.why),
     }
 
 
@@ -77,7 +78,7 @@ def _about(subject: CallFacts) -> dict[str, Any]:
     for name in ("path", "cwd"):
         if name in keys:
             keys[name] = tuple(map(escape_glob, keys[name]))
-            if any(text != written(text) for text in keys[name]):  # a name that is no text cannot be kept
+            if any(text != escape_surrogates(text) for text in keys[name]):  # a name that is no text cannot be kept
                 return {"exactly": subject.digest}
     return keys
 
@@ -115,7 +116,7 @@ def _hosts(subject: CallFacts) -> dict[str, Any]:
 
 def _just(name: str) -> str:
     """A pattern of this name alone. After a backslash `agent` is that name, and not any agent; one alone matches no name."""
-    text = escape_glob(written(name))
+    text = escape_glob(escape_surrogates(name))
     return f"\\{text}" if text in ("", *KINDS) else text
 
 

@@ -25,7 +25,7 @@ from msgspec import UNSET, Meta, UnsetType
 from serai.errors import ExitStatus, SpawnFailed
 from serai.limits import KIB, Limits
 from serai.model.tools import ProgressCallback, TextBlock, ToolResult
-from serai.plain_text import RETURN, UNFINISHED_ESCAPE, strip_codes, strip_terminal_codes
+from serai.plain_text import RETURN, UNFINISHED_ESCAPE, strip_codes, strip_output
 from serai.tools.programs.file_walk import SKIPPED
 from serai.tools.programs.search import BAD_PATTERN, NO_WAY, Search
 from serai.tools.tool import BuiltInTool, ToolArguments, ToolJob, make_tool
@@ -43,7 +43,7 @@ _PIECE = 16 * 1024  # characters: of more only the newest are shown
 def both_ends(head: bytes, tail: bytes, total: int, most: int) -> str:
     """What was said, of which `head` are the first bytes and `tail` the last; at most about `most` bytes of it."""
     if total <= len(tail):
-        return shorten(strip_terminal_codes(tail.decode(errors="replace")), most)
+        return shorten(strip_output(tail.decode(errors="replace")), most)
     head, tail = head[: most // 2], tail[-(most // 2) :]
     # At ends of lines where there are some, so that no line is taken for another; never within a character.
     if head.rfind(b"\n") >= len(head) // 2:
@@ -53,8 +53,8 @@ def both_ends(head: bytes, tail: bytes, total: int, most: int) -> str:
     first = codecs.getincrementaldecoder("utf-8")("replace").decode(head)
     last = tail.lstrip(bytes(range(0x80, 0xC0))) if tail[:1] > b"\x7f" else tail
     left_out = total - len(head) - len(tail)
-    beginning = shorten(strip_terminal_codes(first), most // 2)
-    ending = shorten(strip_terminal_codes(last.decode(errors="replace")), most // 2)
+    beginning = shorten(strip_output(first), most // 2)
+    ending = shorten(strip_output(last.decode(errors="replace")), most // 2)
     return f"{beginning}\n{_left_out(left_out)}\n{ending}"
 
 

@@ -25,7 +25,7 @@ from serai.errors import BadSettings, NoSnapshot, NotWritten
 from serai.limits import Limits
 from serai.model.tools import ToolCall, ToolResult
 from serai.paths import make_private_folder, state_folder
-from serai.plain_text import escape_line
+from serai.plain_text import escape_line, escape_surrogates, spell_literal
 from serai.tools.programs.file_walk import FILE, FOLDER, open_folder
 
 Code = Literal[
@@ -44,7 +44,7 @@ class ToolFailure(Exception):
 
     def result(self) -> ToolResult:
         # What a model sent may be quoted in it, and half a character cannot be written down.
-        text, hint = (said.encode(errors="backslashreplace").decode() for said in (str(self), self.hint))
+        text, hint = map(escape_surrogates, (str(self), self.hint))
         return ToolResult.error(text, code=self.code, hint=hint)
 
 
@@ -132,7 +132,7 @@ class Workspace:
 
 def plain(text: str) -> str:
     """A path for a message."""
-    return escape_line(text if len(text) <= 300 else f"{text[:200]}…{text[-80:]}")
+    return escape_line(text if len(text) <= 300 else f"{text[:200]}…{text[-80:]}", spell_literal)
 
 
 def _within(path: str, root: str) -> bool:

@@ -13,9 +13,9 @@ from serai.compat.agentboot.collected_messages import MessageCollector, ToolOutc
 from serai.dialects.claude.frame_reader import FrameReader
 from serai.dialects.claude.messages import Assistant, Result, System
 from serai.dialects.claude.neutral import ClaudeTurnOutcome, start_failure, turn_outcome
-from serai.dialects.claude.tools import shown
 from serai.model.events import Usage
 from serai.model.tools import TextBlock
+from serai.plain_text import strip_text
 from tests.claude.folding.helpers import assistant, captured, init, result, result_of, text, user
 
 
@@ -229,13 +229,13 @@ def test_why_it_did_not_start(stderr: str, kind: str) -> None:
     ],
 )
 def test_nothing_is_shown_that_a_terminal_would_act_upon(given: str, expected: str) -> None:
-    assert shown(given) == expected
+    assert strip_text(given) == expected
 
 
 @given(st.text(alphabet="\x1b\x9b\x9d\x07\\[]0;m1aP\u202e\n\t\x00", max_size=20))
 def test_whatever_is_shown_is_printable(text: str) -> None:
-    assert all(char.isprintable() or char in "\n\t" for char in shown(text))
-    assert shown(shown(text)) == shown(text)
+    assert all(char.isprintable() or char in "\n\t" for char in strip_text(text))
+    assert strip_text(strip_text(text)) == strip_text(text)
 
 
 # -- messages of a run

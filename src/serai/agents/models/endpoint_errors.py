@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from serai.agents.models.http_client import EventTooLong
 from serai.errors import LimitHit, ModelFailed
 from serai.limits import Limits
+from serai.plain_text import escape_line, is_visible, spell_literal
 
 _TEMPORARY = frozenset({408, 409, 425, 429, 499})  # and everything from 500 on
 _TOO_LONG = re.compile(
@@ -153,14 +154,7 @@ class EndpointErrors:
 
 def words(text: str) -> str:
     """Somebody else's words in an error of ours: not too many, and with nothing that a terminal acts upon or does not show."""
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    from serai.plain_text import find_invisible  # seldom needed, and with it comes all that reads commands
-
-    if find_invisible(text) is None:
-        return text
-    return "".join(
-        char if find_invisible(char) is None else char.encode("unicode_escape", "surrogatepass").decode() for char in text
-    )
+    return escape_line(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", spell_literal, is_visible)
 
 
 def _words(body: object) -> tuple[str, str]:

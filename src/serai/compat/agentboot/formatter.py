@@ -8,30 +8,23 @@ empty. Uses of tools (spec agents 5.2 F14) and their results (spec agents 5.2 F1
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from serai.dialects.claude.messages import FromCli
+from serai.plain_text import strip_output, strip_text
 from serai.wire import codec
 from serai.wire.codec import Noise, Unknown
 
-# What terminals obey and nobody reads: CSI, OSC and its kin (also without an end), the short ones; then what is left of control
-# characters, and what turns the direction of writing.
-_ESCAPE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\n\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b[ -/]*[0-~]?"
-)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_RETURN = re.compile(r"\r+\n?")
 _WIDE = 120  # characters of one value in a line
 _HUGE = 1e15
 
 
 def plain(text: str) -> str:
     """Without escapes and control characters; newlines and tabs stay. A lone carriage return begins a line."""
-    return _CONTROL.sub("", _RETURN.sub("\n", _ESCAPE.sub("", text)))
+    return strip_text(strip_output(text))
 
 
 def cut(text: str, most: int = _WIDE) -> str:

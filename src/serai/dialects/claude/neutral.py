@@ -25,11 +25,12 @@ from serai.dialects.claude.frame_reader import ids_of
 from serai.dialects.claude.lanes import FinishedBlock, Lane, LaneTracker, StreamingBlock, usage_of
 from serai.dialects.claude.messages import Assistant, Result, StreamEvent, System, ToolProgress, User
 from serai.dialects.claude.system_events import notice_of_limit, system_event
-from serai.dialects.claude.tools import ASKER, ToolMap, block_of, content_of, json_value, shown
+from serai.dialects.claude.tools import ASKER, ToolMap, block_of, content_of, json_value
 from serai.errors import AgentFailed
 from serai.model import events
 from serai.model.events import Event, TurnResult, Usage
 from serai.model.tools import Block, TextBlock, ToolCall, ToolResult
+from serai.plain_text import strip_text
 from serai.wire.codec import Unknown
 
 _Pair = TypeVar("_Pair", bound=tuple[object, bytes])  # a frame and its line
@@ -498,7 +499,7 @@ def turn_outcome(result: Result, line: bytes, *, stderr: str = "") -> ClaudeTurn
 
 def start_failure(stderr: str) -> str:
     """Why the program did not start, by what it wrote to its stderr; empty when that does not tell."""
-    text = shown(stderr)
+    text = strip_text(stderr)
     return next((kind for kind, pattern in _STARTED if pattern.search(text)), "")
 
 
@@ -518,12 +519,12 @@ def _error(result: Result, native: Raw, stderr: str) -> AgentFailed:
 
 def _details(result: Result) -> tuple[str, ...]:
     """Its lines about the error or, without any, the first other text that there is (spec agents 1.11)."""
-    errors = tuple(shown(error if isinstance(error, str) else _json(error)) for error in result.errors or () if error)
+    errors = tuple(strip_text(error if isinstance(error, str) else _json(error)) for error in result.errors or () if error)
     if errors:
         return errors
     for other in (result.error, result.result, result.startup_failure_reason):
         if other:
-            return (shown(other if isinstance(other, str) else _json(other)),)
+            return (strip_text(other if isinstance(other, str) else _json(other)),)
     return ()
 
 

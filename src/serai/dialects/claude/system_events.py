@@ -9,10 +9,11 @@ from msgspec import Raw
 
 from serai.dialects.claude.frame_reader import retry_of
 from serai.dialects.claude.messages import System
-from serai.dialects.claude.tools import ASKER, first_line, json_value, shown
+from serai.dialects.claude.tools import ASKER, first_line, json_value
 from serai.model import events
 from serai.model.actions import Level, Notice
 from serai.model.events import Event, PlanEntry
+from serai.plain_text import strip_text
 
 _OVER = frozenset({"completed", "failed", "killed", "stopped", "cancelled"})
 _Status = Literal["pending", "in_progress", "completed"]
@@ -179,7 +180,7 @@ _TOLD: dict[str, Callable[[System, Raw], list[Event] | None]] = {
 
 
 def _notice(text: Any, native: Raw, level: Level = "info") -> list[Event] | None:
-    return [_noticed(shown(text), native, level)] if isinstance(text, str) and text.strip() else None
+    return [_noticed(strip_text(text), native, level)] if isinstance(text, str) and text.strip() else None
 
 
 def _noticed(text: str, native: Raw, level: Level = "info") -> Event:

@@ -12,7 +12,6 @@ people may see them, and its content in neutral blocks.
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +19,7 @@ import msgspec
 
 from serai.dialects.claude import blocks
 from serai.model.tools import Block, ImageBlock, NativeCall, OtherBlock, TextBlock, ToolCall
+from serai.plain_text import strip_text
 
 ASKER: Final = "claude"
 PREFIX: Final = "mcp__serai__"  # before the name of a tool that Serai serves it
@@ -210,24 +210,12 @@ def _settled(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-# A terminal's commands: with parameters, with a text up to their end, the rest. One without an end hides nothing.
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]*[0-~]?"
-)
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # also what turns text around
 _LONG = 300
-
-
-def shown(text: str) -> str:
-    """Without what a terminal would act upon; lines and tabs stay (spec agents 2.8)."""
-    return text if text.isprintable() else _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
 def first_line(text: str) -> str:
     """Its first line, as a person sees it."""
-    line = next((line.strip() for line in shown(text[: 4 * _LONG]).splitlines() if line.strip()), "")
+    line = next((line.strip() for line in strip_text(text[: 4 * _LONG]).splitlines() if line.strip()), "")
     return line if len(line) <= _LONG else line[: _LONG - 1] + "…"
 
 

@@ -12,7 +12,7 @@ import resource
 import stat
 import sys
 
-from serai.plain_text import escape_line
+from serai.plain_text import escape_line, spell_literal
 from serai.tools.programs.file_walk import FILE, FOLDER, FolderWalk, open_folder
 
 TYPE_CHECKING = False
@@ -258,7 +258,7 @@ def _folder(path: str) -> int:
 
 
 def _named(asked: Search, path: str) -> str:
-    return escape_line(f"{asked['shown'].rstrip('/')}/{path}" if asked["shown"] else path)
+    return escape_line(f"{asked['shown'].rstrip('/')}/{path}" if asked["shown"] else path, spell_literal)
 
 
 def _tell_unread(tree: FolderWalk, out: _Out) -> None:

@@ -31,12 +31,13 @@ from serai.agents.event_hub import EventHub
 from serai.dialects.claude import messages
 from serai.dialects.claude.events import CanUseTool, Elicitation, Event, HookCallback, Withdrawn
 from serai.dialects.claude.neutral import FrameTranslator
-from serai.dialects.claude.tools import ToolMap, shown
+from serai.dialects.claude.tools import ToolMap
 from serai.errors import AgentFailed, NoApproval
 from serai.model.actions import Notice
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, parse_questions
 from serai.model.events import NoticeEvent
 from serai.model.tools import ToolCall
+from serai.plain_text import strip_text
 
 log = logging.getLogger("serai.agents")
 
@@ -169,7 +170,7 @@ class ClaudeApprovals:
         """While it plans our asking hides its own, about all that is not just looking. And rules know no other folder than ours."""
         cwd = said.get("cwd")
         if isinstance(cwd, str) and cwd and os.path.realpath(cwd) != self._cwd:
-            return f"it works in another folder by now: {shown(cwd)}"
+            return f"it works in another folder by now: {strip_text(cwd)}"
         return "it plans" if said.get("permission_mode") == "plan" and call.name not in _LOOKING else ""
 
     # -- what Claude asks itself, or our hook has it ask
@@ -300,10 +301,10 @@ def _approval(heard: CanUseTool, call: ToolCall, judged: _Judged | None, *, by_u
     return Approval(
         id=heard.id,
         call=call,
-        title=shown(request.title),
-        display_name=shown(request.display_name),
-        description=shown(request.description),
-        reason=own if by_us else shown(request.decision_reason),
+        title=strip_text(request.title),
+        display_name=strip_text(request.display_name),
+        description=strip_text(request.description),
+        reason=own if by_us else strip_text(request.decision_reason),
         reason_type=("mode" if own else "") if by_us else request.decision_reason_type,
         blocked_path=request.blocked_path,
         suggestions=tuple(request.permission_suggestions),
