@@ -102,7 +102,7 @@ def guest(place: Path, role: str, name: str) -> Path:
 
 
 @asynccontextmanager
-async def house(place: Path, listeners: Sequence[str], *more: Path, **choices: Any) -> AsyncIterator[App]:
+async def app_with(place: Path, listeners: Sequence[str], *more: Path, **choices: Any) -> AsyncIterator[App]:
     """The app as it usually is: the conversation is kept, every wire recorded, rules are judged."""
     rules = place / "rules.toml"
     rules.write_text(RULES)
@@ -146,7 +146,7 @@ async def events(what: str, who: str, size: int, place: Path) -> dict[str, float
             return await told(session, lambda: run_turn(session.turn("go"), surface, surface.tell))
     listeners = LISTENERS if who == "guests" else ()
     steps = size if what == "steps" else 1
-    async with house(place, listeners, options={"model": MODEL, "provider": provider}) as app:
+    async with app_with(place, listeners, options={"model": MODEL, "provider": provider}) as app:
 
         async def work() -> None:
             await app.submit("go")
@@ -173,7 +173,7 @@ async def calls(what: str, who: str, number: int, place: Path) -> dict[str, floa
     guests = guest(place, "guard", "guard"), guest(place, "echo", "echo")
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - mine or mine)  # for the guests: our own core is never idle
-    async with house(place, LISTENERS if who == "three" else (), *guests, **busy_with(what)) as app:
+    async with app_with(place, LISTENERS if who == "three" else (), *guests, **busy_with(what)) as app:
         os.sched_setaffinity(0, mine)
         text, ears = shape.text, Ears(app.session)
 

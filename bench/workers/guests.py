@@ -49,7 +49,7 @@ async def main(peer: str, guests: int, times: int, place: Path) -> dict[str, flo
     async with Host.discover(place, guests=folders, environ=environ, config={}, surface=surface) as host:
         spawn, spawn_cpu = perf_counter() - start, cpu() - used
         assert host.report.failed == (), host.report.lines()[:3]
-        host.house.notes.clear()
+        host.context.notes.clear()
 
         async def broadcast() -> float:
             begin = perf_counter()
@@ -63,7 +63,7 @@ async def main(peer: str, guests: int, times: int, place: Path) -> dict[str, flo
         used = cpu()
         took = sorted([await broadcast() for _ in range(times)])
         used = cpu() - used
-        host.house.notes.clear()
+        host.context.notes.clear()
         kb = (private_kb() - before) / guests
         start = perf_counter()
     return {

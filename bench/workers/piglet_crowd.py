@@ -73,7 +73,7 @@ async def by_host(place: Path, guests: int) -> AsyncIterator[Broadcast]:
             surface.seen, surface.wanted, surface.all = 0, guests, asyncio.get_running_loop().create_future()
             host.tell(StepStarted(step=1))
             await surface.all
-            host.house.notes.clear()
+            host.context.notes.clear()
 
         yield broadcast
 

@@ -77,7 +77,7 @@ def written(place: Path, component: bytes, id: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def house(component: bytes, ids: list[str], place: Path) -> AsyncIterator[Host]:
+async def harness(component: bytes, ids: list[str], place: Path) -> AsyncIterator[Host]:
     enabled = [written(place, component, id) for id in ids]
     config = {"feature": {"plugins": {"enabled": True}}, "plugins": {"enabled": enabled}}
     environ = {"SERAI_HOME": str(place / "home"), "PATH": "/usr/bin:/bin", "HOME": str(place)}
@@ -135,7 +135,7 @@ async def calls(component: bytes, name: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "note").write_text("hello")
-        async with house(component, ["0"], place) as host:
+        async with harness(component, ["0"], place) as host:
             [guest] = host.guests.values()
             running = guest.running
             assert running is not None
@@ -162,7 +162,7 @@ async def calls(component: bytes, name: str) -> dict[str, float]:
 async def spawn(component: bytes) -> dict[str, float]:
     """From nothing to ready, with what was compiled before: each time a new process. And the first time, when it is compiled."""
     with tempfile.TemporaryDirectory() as folder:
-        async with house(component, ["0"], Path(folder)) as host:
+        async with harness(component, ["0"], Path(folder)) as host:
             [guest] = host.guests.values()
             first, times = guest.seconds, []
             for _ in range(STARTS):
@@ -174,11 +174,11 @@ async def spawn(component: bytes) -> dict[str, float]:
 async def crowd(component: bytes) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         ids = [str(number) for number in range(CROWD)]
-        async with house(component, ids[:1], Path(folder)):
+        async with harness(component, ids[:1], Path(folder)):
             pass  # compiled
         shutil.rmtree(Path(folder) / "plugin0")
         began = perf_counter()
-        async with house(component, ids, Path(folder)) as host:
+        async with harness(component, ids, Path(folder)) as host:
             up = perf_counter() - began
             tools = [f"echo{id}" for id in ids]
             began = perf_counter()

@@ -26,17 +26,17 @@ class Scripted(Driver):
         self._play = play
         self._deaf = deaf
         self._task: asyncio.Task[TurnResult | None] | None = None
-        self.stage: EventHub | None = None
+        self.hub: EventHub | None = None
         self.interrupts: list[str] = []
         self.steered: list[str] = []
         self.closed = 0
 
-    async def open(self, stage: EventHub) -> None:
-        self.stage = stage
+    async def open(self, hub: EventHub) -> None:
+        self.hub = hub
 
     async def run(self, prompt: Prompt) -> TurnResult:
-        assert self.stage is not None
-        self._task = asyncio.ensure_future(self._play(self.stage, prompt))
+        assert self.hub is not None
+        self._task = asyncio.ensure_future(self._play(self.hub, prompt))
         try:
             result = await asyncio.shield(self._task)
         except asyncio.CancelledError:

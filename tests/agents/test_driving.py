@@ -19,10 +19,10 @@ from tests.agents.drivers import session
 CALL = ToolCall("bash", {"command": "ls"}, "c1")
 
 
-async def talks(stage: EventHub, prompt: Prompt) -> TurnResult:
-    stage.emit(Text(text="hello"))
-    may = await stage.ask(Approval(id="a", call=CALL))
-    colour = await stage.ask(Question(id="q", items=(QuestionItem("colour?"),)))
+async def talks(hub: EventHub, prompt: Prompt) -> TurnResult:
+    hub.emit(Text(text="hello"))
+    may = await hub.ask(Approval(id="a", call=CALL))
+    colour = await hub.ask(Question(id="q", items=(QuestionItem("colour?"),)))
     return TurnResult(status="success", text=f"{may} {colour}")
 
 
@@ -83,13 +83,13 @@ async def test_requests_are_asked_side_by_side_and_a_withdrawn_one_is_taken_back
                 raise
             return Allow()
 
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
-        slow = asyncio.ensure_future(stage.ask(Approval(id="slow", call=CALL)))
-        quick = await stage.ask(Approval(id="quick", call=CALL))
-        stage.withdraw("slow", "not needed any more")
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
+        slow = asyncio.ensure_future(hub.ask(Approval(id="slow", call=CALL)))
+        quick = await hub.ask(Approval(id="quick", call=CALL))
+        hub.withdraw("slow", "not needed any more")
         with pytest.raises(asyncio.CancelledError):
             await slow
-        stage.emit(Text(text="on"))
+        hub.emit(Text(text="on"))
         return TurnResult(status="success", text=str(quick))
 
     async with session(play) as there:
@@ -100,7 +100,7 @@ async def test_requests_are_asked_side_by_side_and_a_withdrawn_one_is_taken_back
 
 
 async def test_the_error_of_the_turn_is_raised() -> None:
-    async def breaks(stage: EventHub, prompt: Prompt) -> None:
+    async def breaks(hub: EventHub, prompt: Prompt) -> None:
         raise PeerGone("it went")
 
     async with session(breaks) as there:
@@ -148,9 +148,9 @@ class Slow(HeadlessSurface):
         await self.free.wait()
 
 
-async def many(stage: EventHub, _prompt: Prompt) -> TurnResult:
+async def many(hub: EventHub, _prompt: Prompt) -> TurnResult:
     for _ in range(5):
-        stage.emit(Text(text="piece"))
+        hub.emit(Text(text="piece"))
         await asyncio.sleep(0)
     return TurnResult(status="success", text="done")
 

@@ -35,7 +35,7 @@ async def typing(gate: asyncio.Event, tool: asyncio.Event, *, limits: Limits | N
     """Each turn waits for `gate`; when `tool` is set before, a tool ends first."""
     log: list[str] = []
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         log.append(f"turn: {prompt.text}")
         if prompt.text == "break":
             raise ValueError("broken")
@@ -43,7 +43,7 @@ async def typing(gate: asyncio.Event, tool: asyncio.Event, *, limits: Limits | N
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if tool.is_set() and not gate.is_set():
-                stage.emit(ToolEnded(call=ToolCall("t"), result=ToolResult()))
+                hub.emit(ToolEnded(call=ToolCall("t"), result=ToolResult()))
             await gate.wait()
         finally:
             for one in waiting:

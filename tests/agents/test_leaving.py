@@ -23,12 +23,12 @@ SHORT = Limits().but(interrupt=0.05)
 EVERYTHING = Capabilities(interrupt=True, multi_turn=True, fork=True, steer=True, switch_model=True, modes=True, compact=True)
 
 
-async def waits(stage: EventHub, prompt: Prompt) -> None:
-    stage.emit(Text(text="on it"))
+async def waits(hub: EventHub, prompt: Prompt) -> None:
+    hub.emit(Text(text="on it"))
     await asyncio.Event().wait()
 
 
-async def answers(stage: EventHub, prompt: Prompt) -> TurnResult:
+async def answers(hub: EventHub, prompt: Prompt) -> TurnResult:
     return TurnResult(status="success", text=prompt.text)
 
 
@@ -39,14 +39,14 @@ async def answers(stage: EventHub, prompt: Prompt) -> TurnResult:
 async def test_an_agent_that_cannot_be_interrupted_is_ended_and_its_last_words_are_heard() -> None:
     class Broken(Scripted):
         async def run(self, prompt: Prompt) -> TurnResult:
-            assert self.stage is not None
+            assert self.hub is not None
             if prompt.text == "go on":
                 return TurnResult(status="success", text="here")
-            self.stage.emit(Text(text="on it"))
+            self.hub.emit(Text(text="on it"))
             try:
                 await asyncio.Event().wait()
             finally:
-                self.stage.emit(Text(text="last words"))
+                self.hub.emit(Text(text="last words"))
             raise AssertionError
 
         async def interrupt(self, reason: str) -> None:
@@ -105,7 +105,7 @@ async def test_the_mark_of_an_interrupt_is_kept_once_also_when_the_agent_ends_la
 
 
 async def test_when_the_mark_cannot_be_kept_the_turn_ends_with_that_error(tmp_path: Path) -> None:
-    async def leaves(stage: EventHub, prompt: Prompt) -> TurnResult:
+    async def leaves(hub: EventHub, prompt: Prompt) -> TurnResult:
         return TurnResult(status="cancelled", error="by itself")
 
     def full(reason: str) -> None:
@@ -182,7 +182,7 @@ async def test_an_agent_is_closed_when_its_start_has_been_given_up() -> None:
     order: list[str] = []
 
     class Slow(Scripted):
-        async def open(self, stage: EventHub) -> None:
+        async def open(self, hub: EventHub) -> None:
             try:
                 await asyncio.Event().wait()
             finally:
@@ -206,7 +206,7 @@ async def test_an_agent_is_closed_when_its_start_has_been_given_up() -> None:
 async def test_a_session_is_idle_when_its_turn_is_over() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         await gate.wait()
 
     async with session(play) as there:
@@ -227,9 +227,9 @@ async def test_who_is_no_longer_told_of_turns_is_not() -> None:
         stop = there.on_turn(begun.append)
         stop()
         stop()
-        turn = Turn(Prompt("by myself"), there.stage)
-        there.stage.announce(turn)
-        there.stage.end(turn, TurnResult(status="success"))
+        turn = Turn(Prompt("by myself"), there.hub)
+        there.hub.announce(turn)
+        there.hub.end(turn, TurnResult(status="success"))
         assert begun == []
 
 
@@ -243,9 +243,9 @@ async def test_a_fork_has_the_limits_of_its_parent() -> None:
 
 async def test_what_was_said_outside_of_turns_is_on_disk_at_the_end_and_nobody_writes_any_more(tmp_path: Path) -> None:
     class Greets(Scripted):
-        async def open(self, stage: EventHub) -> None:
-            await super().open(stage)
-            stage.emit(Text(text="hello"))
+        async def open(self, hub: EventHub) -> None:
+            await super().open(hub)
+            hub.emit(Text(text="hello"))
 
     sessions = SessionFolder(str(tmp_path))
     current = CurrentSession(sessions.new("/app"))

@@ -97,7 +97,7 @@ async def test_an_agent_that_cannot_be_steered_gets_the_texts_as_its_next_turn()
     async with desk.open() as inbox:
         inbox.submit("go")
         await desk.begun()
-        turn = desk.session.stage.turn
+        turn = desk.session.hub.turn
         assert turn is not None
         inbox.submit("more")
         desk.gate.set()
@@ -260,14 +260,14 @@ async def test_closing_ends_the_commands_that_run_and_listens_no_more() -> None:
     desk = Desk()
     desk.command_gate.clear()
     async with desk.open() as inbox:
-        listeners = len(desk.session.stage.listeners)
+        listeners = len(desk.session.hub.listeners)
         inbox.submit("go")
         await desk.begun()
         inbox.submit("/now")
         await desk.begun(2)
         await inbox.close()
         assert desk.ended == ["/now"]  # it has tidied up
-        assert len(desk.session.stage.listeners) == listeners - 1
+        assert len(desk.session.hub.listeners) == listeners - 1
 
 
 async def test_a_command_that_does_not_end_does_not_keep_the_inbox_from_closing() -> None:

@@ -286,9 +286,9 @@ async def test_a_fork_goes_its_own_way(resident: Open) -> None:
         async with session.fork() as other:
             await other.turn("two")
             assert isinstance(other.driver, Resident)
-            other.driver.house.step_mode = True
+            other.driver.context.step_mode = True
             assert isinstance(session.driver, Resident)
-            assert not session.driver.house.step_mode
+            assert not session.driver.context.step_mode
             assert len(conversation(other)) == 4
         assert len(conversation(session)) == 2
         assert (await session.turn("three")).text == "You said: three"

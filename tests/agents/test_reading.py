@@ -19,8 +19,8 @@ from tests.agents.drivers import Scripted, session
 SHORT = Limits().but(waiting=10, interrupt=0.2)
 
 
-async def waits(stage: EventHub, prompt: Prompt) -> None:
-    stage.emit(Text(text="on it"))
+async def waits(hub: EventHub, prompt: Prompt) -> None:
+    hub.emit(Text(text="on it"))
     await asyncio.Event().wait()
 
 
@@ -57,7 +57,7 @@ async def test_who_stops_waiting_for_an_interrupt_does_not_stop_the_interrupt() 
 async def test_who_stops_waiting_for_the_end_does_not_take_it_from_the_others() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         await gate.wait()
 
     async with session(play) as there:
@@ -75,9 +75,9 @@ async def test_who_stops_waiting_for_the_end_does_not_take_it_from_the_others() 
 async def test_a_reader_may_leave_and_another_go_on() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         await gate.wait()
-        stage.emit(Text(text="later"))
+        hub.emit(Text(text="later"))
 
     async with session(play) as there:
         turn = there.turn("go")
@@ -91,8 +91,8 @@ async def test_a_reader_may_leave_and_another_go_on() -> None:
 
 
 async def test_a_turn_that_waits_for_its_turn_has_nothing_to_answer() -> None:
-    async def asks(stage: EventHub, prompt: Prompt) -> None:
-        await stage.ask(Approval(id="a", call=ToolCall("bash")))
+    async def asks(hub: EventHub, prompt: Prompt) -> None:
+        await hub.ask(Approval(id="a", call=ToolCall("bash")))
 
     async with session(asks) as there:
         later, now = there.turn("later"), there.turn("now")
@@ -108,9 +108,9 @@ async def test_a_turn_that_waits_for_its_turn_has_nothing_to_answer() -> None:
 
 @pytest.mark.req("agents.edge.01")
 async def test_pieces_are_joined_up_to_a_length_at_which_joining_is_cheap() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         for _ in range(3000):
-            stage.emit(Text(text="0123456789"))
+            hub.emit(Text(text="0123456789"))
 
     async with session(play, limits=SHORT) as there:
         turn = await there.send("go")
@@ -124,12 +124,12 @@ async def test_pieces_are_joined_up_to_a_length_at_which_joining_is_cheap() -> N
 
 @pytest.mark.req("agents.edge.01")
 async def test_of_what_a_tool_says_the_newest_is_left_and_nothing_of_it_is_said_to_be_anothers() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         for _ in range(10):
-            stage.emit(Message())
+            hub.emit(Message())
         for number in range(1000):
-            stage.emit(ToolProgress(call=ToolCall("bash", {}, "c1"), text=f"{number:09d}\n"))
-        stage.emit(ToolProgress(call=ToolCall("bash", {}, "c2"), text="mine"))
+            hub.emit(ToolProgress(call=ToolCall("bash", {}, "c1"), text=f"{number:09d}\n"))
+        hub.emit(ToolProgress(call=ToolCall("bash", {}, "c2"), text="mine"))
 
     async with session(play, limits=SHORT) as there:
         turn = await there.send("go")
@@ -148,11 +148,11 @@ async def test_of_what_a_tool_says_the_newest_is_left_and_nothing_of_it_is_said_
 async def test_who_waits_for_a_reader_is_told_that_none_will_come(how: str) -> None:
     full = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
         for _ in range(20):
-            stage.emit(Message())
+            hub.emit(Message())
         full.set()
-        await stage.room()
+        await hub.room()
         return TurnResult(status="success", text="let go")
 
     async with session(play, deaf=True, limits=SHORT) as there:
@@ -173,10 +173,10 @@ async def test_who_waits_for_a_reader_is_told_that_none_will_come(how: str) -> N
 async def test_what_happened_before_somebody_only_awaited_the_result_is_forgotten() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
-        stage.emit(Text(text="before"))
+    async def play(hub: EventHub, prompt: Prompt) -> None:
+        hub.emit(Text(text="before"))
         await gate.wait()
-        stage.emit(Text(text="after"))
+        hub.emit(Text(text="after"))
 
     async with session(play) as there:
         turn = await there.send("go")
@@ -192,10 +192,10 @@ async def test_what_happened_before_somebody_only_awaited_the_result_is_forgotte
 async def test_who_reads_after_all_hears_what_comes_from_then_on() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
-        stage.emit(Text(text="before"))
+    async def play(hub: EventHub, prompt: Prompt) -> None:
+        hub.emit(Text(text="before"))
         await gate.wait()
-        stage.emit(Text(text="after"))
+        hub.emit(Text(text="after"))
 
     async with session(play) as there:
         turn = await there.send("go")

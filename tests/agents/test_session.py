@@ -19,12 +19,12 @@ from serai.store import SessionFolder, UserMessage
 from tests.agents.drivers import Scripted, session
 
 
-async def waits(stage: EventHub, prompt: Prompt) -> None:
-    stage.emit(Text(text="on it"))
+async def waits(hub: EventHub, prompt: Prompt) -> None:
+    hub.emit(Text(text="on it"))
     await asyncio.Event().wait()
 
 
-async def answers(stage: EventHub, prompt: Prompt) -> TurnResult:
+async def answers(hub: EventHub, prompt: Prompt) -> TurnResult:
     return TurnResult(status="success", text=prompt.text.upper())
 
 
@@ -85,7 +85,7 @@ async def test_leaving_a_session_ends_the_turn_that_runs() -> None:
 
 async def test_an_agent_that_cannot_be_started_leaves_nothing() -> None:
     class Broken(Scripted):
-        async def open(self, stage: EventHub) -> None:
+        async def open(self, hub: EventHub) -> None:
             raise SpawnFailed("there is no such program", who="scripted")
 
     there = Session(Broken(answers))
@@ -150,19 +150,19 @@ async def test_a_turn_that_the_agent_begins_is_announced_read_and_ended_and_a_pr
     async with session(answers) as there:
         begun: list[Turn] = []
         there.on_turn(begun.append)
-        stage = there.stage
-        turn = Turn(Prompt("background work"), stage)
+        hub = there.hub
+        turn = Turn(Prompt("background work"), hub)
 
         def take(turn: Turn) -> None:
             turn.taken = True
 
         there.on_turn(take)
-        stage.announce(turn)
+        hub.announce(turn)
         assert begun == [turn]
         with pytest.raises(TurnInFlight):
             await there.send("mine")
-        stage.emit(Text(text="by myself"))
-        stage.end(turn, TurnResult(status="success", text="by myself"))
+        hub.emit(Text(text="by myself"))
+        hub.end(turn, TurnResult(status="success", text="by myself"))
         assert [event_kind(event) async for event in turn] == ["turn_started", "text", "turn_ended"]
         assert (await turn).text == "by myself"
         assert (await there.turn("mine")).text == "MINE"
@@ -171,11 +171,11 @@ async def test_a_turn_that_the_agent_begins_is_announced_read_and_ended_and_a_pr
 @pytest.mark.req("agents.scenario.N1")
 async def test_a_turn_that_nobody_takes_is_played_unheard_and_approves_nothing() -> None:
     async with session(answers) as there:
-        turn = Turn(Prompt("background work"), there.stage)
-        there.stage.announce(turn)
-        decision = await there.stage.ask(Approval(id="a", call=ToolCall("bash")))
+        turn = Turn(Prompt("background work"), there.hub)
+        there.hub.announce(turn)
+        decision = await there.hub.ask(Approval(id="a", call=ToolCall("bash")))
         assert "nobody is there" in str(decision)
-        there.stage.end(turn, TurnResult(status="success"))
+        there.hub.end(turn, TurnResult(status="success"))
         assert there.state == "idle"
 
 
@@ -279,7 +279,7 @@ async def test_closing_is_bounded() -> None:
 
 async def test_closing_while_it_is_opened_ends_that_and_leaves_nothing() -> None:
     class Slow(Scripted):
-        async def open(self, stage: EventHub) -> None:
+        async def open(self, hub: EventHub) -> None:
             await asyncio.Event().wait()
 
     there = Session(Slow(answers))
@@ -293,10 +293,10 @@ async def test_closing_while_it_is_opened_ends_that_and_leaves_nothing() -> None
 
 
 async def test_who_stops_reading_for_good_does_not_hold_the_turn_for_ever() -> None:
-    async def floods(stage: EventHub, prompt: Prompt) -> None:
+    async def floods(hub: EventHub, prompt: Prompt) -> None:
         for _ in range(100):
-            stage.emit(Message())
-            await stage.room()
+            hub.emit(Message())
+            await hub.room()
 
     async with session(floods, limits=Limits().but(waiting=10, model_idle=0.02)) as there:
         turn = there.turn("go")
@@ -308,7 +308,7 @@ async def test_who_stops_reading_for_good_does_not_hold_the_turn_for_ever() -> N
 
 
 async def test_a_driver_with_a_defect_ends_the_turn_and_not_the_session(caplog: pytest.LogCaptureFixture) -> None:
-    async def breaks(stage: EventHub, prompt: Prompt) -> TurnResult:
+    async def breaks(hub: EventHub, prompt: Prompt) -> TurnResult:
         if prompt.text == "break":
             raise KeyError("oops")
         return TurnResult(status="success", text="fine")
@@ -324,9 +324,9 @@ async def test_a_driver_with_a_defect_ends_the_turn_and_not_the_session(caplog: 
 
 
 async def test_a_conversation_is_kept_where_the_caller_says(tmp_path: object) -> None:
-    async def talks(stage: EventHub, prompt: Prompt) -> TurnResult:
-        stage.emit(Text(text="hel"))
-        stage.emit(Text(text="lo"))
+    async def talks(hub: EventHub, prompt: Prompt) -> TurnResult:
+        hub.emit(Text(text="hel"))
+        hub.emit(Text(text="lo"))
         return TurnResult(status="success", text="hello")
 
     stored = SessionFolder(str(tmp_path)).new("/app")

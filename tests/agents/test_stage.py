@@ -21,7 +21,7 @@ from tests.agents.drivers import Scripted, session
 CALL = ToolCall("bash", {"command": "ls"}, "c1")
 
 
-async def answers(stage: EventHub, prompt: Prompt) -> TurnResult:
+async def answers(hub: EventHub, prompt: Prompt) -> TurnResult:
     return TurnResult(status="success", text=prompt.text)
 
 
@@ -32,17 +32,17 @@ async def answers(stage: EventHub, prompt: Prompt) -> TurnResult:
 async def test_a_driver_may_wait_less_for_an_answer_than_the_limit_and_never_more(
     wanted: float | None, most: float, patience: str
 ) -> None:
-    stage = EventHub("scripted", "s1", Limits().but(approval=most))
+    hub = EventHub("scripted", "s1", Limits().but(approval=most))
     async with asyncio.timeout(5.0):
-        decision = await stage.ask(Approval(id="a", call=CALL), timeout=wanted)
+        decision = await hub.ask(Approval(id="a", call=CALL), timeout=wanted)
     assert decision == Deny(f"nobody answered within {patience} s")
 
 
 async def test_what_a_driver_leaves_open_is_withdrawn_in_its_own_lane_before_the_end() -> None:
     left: list[asyncio.Task[object]] = []
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
-        left.append(asyncio.create_task(stage.ask(Approval(id="a", call=CALL, lane="sub"))))
+    async def play(hub: EventHub, prompt: Prompt) -> None:
+        left.append(asyncio.create_task(hub.ask(Approval(id="a", call=CALL, lane="sub"))))
         await asyncio.sleep(0)
 
     async with session(play) as there:
@@ -62,8 +62,8 @@ async def test_a_request_is_withdrawn_although_somebody_cannot_be_told() -> None
         if isinstance(event, RequestCancelled):
             raise NotWritten("no space left on device")
 
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
-        decision = await stage.ask(Approval(id="a", call=CALL), timeout=0.001)
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
+        decision = await hub.ask(Approval(id="a", call=CALL), timeout=0.001)
         return TurnResult(status="success", text=repr(decision))
 
     async with session(play) as there:
@@ -75,13 +75,13 @@ async def test_a_request_is_withdrawn_although_somebody_cannot_be_told() -> None
 
 
 async def test_who_asks_the_same_again_and_leaves_does_not_take_the_question_along() -> None:
-    stage = EventHub("scripted", "s1", Limits())
-    first, second = (asyncio.ensure_future(stage.ask(Approval(id="a", call=CALL))) for _ in range(2))
+    hub = EventHub("scripted", "s1", Limits())
+    first, second = (asyncio.ensure_future(hub.ask(Approval(id="a", call=CALL))) for _ in range(2))
     for _ in range(3):
         await asyncio.sleep(0)
     second.cancel()
     await asyncio.wait([second])
-    await stage.answer("a", Allow())
+    await hub.answer("a", Allow())
     assert await first == Allow()
 
 
@@ -89,41 +89,41 @@ async def test_who_asks_the_same_again_and_leaves_does_not_take_the_question_alo
 
 
 async def test_what_an_event_says_of_its_origin_stays() -> None:
-    stage = EventHub("scripted", "s1", Limits())
+    hub = EventHub("scripted", "s1", Limits())
     heard: list[Event] = []
-    stage.listeners.append(heard.append)
-    stage.emit(Text(text="theirs", agent="helper", session="s2", at=7.0))
-    stage.emit(Text(text="ours"))
+    hub.listeners.append(heard.append)
+    hub.emit(Text(text="theirs", agent="helper", session="s2", at=7.0))
+    hub.emit(Text(text="ours"))
     theirs, ours = heard
     assert (theirs.agent, theirs.session, theirs.at, theirs.seq) == ("helper", "s2", 7.0, 1)
     assert (ours.agent, ours.session, ours.seq) == ("scripted", "s1", 2)
 
 
 async def test_of_several_who_fail_the_first_is_heard() -> None:
-    stage = EventHub("scripted", "s1", Limits())
+    hub = EventHub("scripted", "s1", Limits())
 
     def fails(word: str) -> None:
         def listener(event: Event) -> None:
             raise NotWritten(word)
 
-        stage.listeners.append(listener)
+        hub.listeners.append(listener)
 
     fails("first")
     fails("second")
     with pytest.raises(NotWritten, match="first"):
-        stage.emit(Text(text="x"))
+        hub.emit(Text(text="x"))
 
 
 async def test_the_end_of_a_turn_that_is_not_the_one_that_runs_changes_nothing() -> None:
     async with session(answers) as there:
-        stage = there.stage
-        old, now = Turn(Prompt("old"), stage), Turn(Prompt("now"), stage)
-        stage.announce(now)
+        hub = there.hub
+        old, now = Turn(Prompt("old"), hub), Turn(Prompt("now"), hub)
+        hub.announce(now)
         heard: list[Event] = []
         there.listen(heard.append)
-        stage.end(old, TurnResult(status="success"))
-        assert (heard, stage.turn, old.outcome) == ([], now, None)
-        stage.end(now, TurnResult(status="success"))
+        hub.end(old, TurnResult(status="success"))
+        assert (heard, hub.turn, old.outcome) == ([], now, None)
+        hub.end(now, TurnResult(status="success"))
 
 
 async def test_a_result_says_how_long_it_took_and_of_which_session_it_is() -> None:
@@ -141,30 +141,30 @@ async def test_a_result_says_how_long_it_took_and_of_which_session_it_is() -> No
 async def test_after_the_end_of_a_session_nothing_is_told_kept_or_asked() -> None:
     async with session(answers) as there:
         heard: list[object] = []
-        stage = there.stage
+        hub = there.hub
         there.listen(heard.append)
-        stage.on_answer.append(lambda message, model: heard.append(message))
-        stage.on_compact.append(lambda messages, tokens: heard.append(messages))
-        waiting = asyncio.ensure_future(stage.ask(Approval(id="a", call=CALL)))
+        hub.on_answer.append(lambda message, model: heard.append(message))
+        hub.on_compact.append(lambda messages, tokens: heard.append(messages))
+        waiting = asyncio.ensure_future(hub.ask(Approval(id="a", call=CALL)))
         await asyncio.sleep(0)
         assert there.pending
-    assert not stage.pending
+    assert not hub.pending
     assert [event_kind(event) for event in heard] == ["approval", "request_cancelled"]  # type: ignore[arg-type]
     [outcome] = await asyncio.gather(waiting, return_exceptions=True)
     assert isinstance(outcome, asyncio.CancelledError)
     heard.clear()
-    stage.emit(Text(text="late"))
-    stage.answered(ModelMessage("assistant"), "m")
-    stage.compacted((), 0)
+    hub.emit(Text(text="late"))
+    hub.answered(ModelMessage("assistant"), "m")
+    hub.compacted((), 0)
     async with asyncio.timeout(5.0):
-        assert isinstance(await stage.ask(Approval(id="b", call=CALL)), Deny)
+        assert isinstance(await hub.ask(Approval(id="b", call=CALL)), Deny)
     assert heard == []
 
 
 async def test_an_id_that_is_known_only_once_the_agent_runs_is_the_sessions() -> None:
     class Late(Scripted):
-        async def open(self, stage: EventHub) -> None:
-            await super().open(stage)
+        async def open(self, hub: EventHub) -> None:
+            await super().open(hub)
             self.session_id = "given by the agent"
 
     driver = Late(answers)

@@ -19,8 +19,8 @@ from tests.agents.drivers import session
 CALL = ToolCall("bash", {"command": "ls"}, "c1")
 
 
-async def asks(stage: EventHub, prompt: Prompt) -> TurnResult:
-    decision = await stage.ask(Approval(id="a", call=CALL))
+async def asks(hub: EventHub, prompt: Prompt) -> TurnResult:
+    decision = await hub.ask(Approval(id="a", call=CALL))
     await asyncio.sleep(0)
     return TurnResult(status="success", text=repr(decision))
 
@@ -46,8 +46,8 @@ async def test_an_answer_that_comes_after_somebody_elses_is_only_noted(caplog: p
     caplog.set_level(logging.INFO, "serai.agents")
     surface = Slow()
 
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
-        decision = await stage.ask(Approval(id="a", call=CALL))
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
+        decision = await hub.ask(Approval(id="a", call=CALL))
         surface.gate.set()
         while not surface.tidy:
             await asyncio.sleep(0)
@@ -92,8 +92,8 @@ async def test_a_surface_that_fails_without_a_word_denies_with_the_name_of_its_f
 
 
 async def test_the_sink_is_told_of_what_was_withdrawn() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
-        await stage.ask(Approval(id="a", call=CALL), timeout=0.001)
+    async def play(hub: EventHub, prompt: Prompt) -> None:
+        await hub.ask(Approval(id="a", call=CALL), timeout=0.001)
 
     sunk: list[Event] = []
     async with session(play) as there:

@@ -37,9 +37,9 @@ async def hears(turn: Turn) -> list[Event]:
 
 @pytest.mark.req("agents.scenario.H1", "agents.rule.46")
 async def test_events_come_in_the_order_in_which_they_were_told_each_with_its_stamps() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         for number in range(100):
-            stage.emit(Text(text=str(number), native={"n": number}))
+            hub.emit(Text(text=str(number), native={"n": number}))
             if number % 10 == 0:
                 await asyncio.sleep(0)
 
@@ -53,12 +53,12 @@ async def test_events_come_in_the_order_in_which_they_were_told_each_with_its_st
 
 @pytest.mark.req("agents.rule.19")
 async def test_a_turn_tells_its_beginning_its_end_states_stderr_and_withdrawn_requests() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
-        stage.emit(StateChanged(state="busy"))
-        stage.emit(Stderr(line="warning"))
-        asking = asyncio.ensure_future(stage.ask(Approval(id="a", call=CALL)))
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
+        hub.emit(StateChanged(state="busy"))
+        hub.emit(Stderr(line="warning"))
+        asking = asyncio.ensure_future(hub.ask(Approval(id="a", call=CALL)))
         await asyncio.sleep(0)
-        stage.withdraw("a", "changed its mind")
+        hub.withdraw("a", "changed its mind")
         with pytest.raises(asyncio.CancelledError):
             await asking
         return TurnResult(status="success", text="bye")
@@ -82,7 +82,7 @@ async def test_any_number_wait_before_and_after_the_end_and_get_the_same_result(
     supplied = TurnResult(status="success", text="42", session="other", seconds=1.5)
     go = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
         await go.wait()
         return supplied
 
@@ -100,8 +100,8 @@ async def test_any_number_wait_before_and_after_the_end_and_get_the_same_result(
 async def test_the_error_comes_after_the_last_event_and_to_everybody_who_waits() -> None:
     failure = PeerGone("it went", who="scripted")
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
-        stage.emit(Text(text="so far"))
+    async def play(hub: EventHub, prompt: Prompt) -> None:
+        hub.emit(Text(text="so far"))
         raise failure
 
     async with session(play) as there:
@@ -125,8 +125,8 @@ async def test_the_error_comes_after_the_last_event_and_to_everybody_who_waits()
 # -- answers
 
 
-async def asks(stage: EventHub, prompt: Prompt) -> TurnResult:
-    decision = await stage.ask(Approval(id="a", call=CALL))
+async def asks(hub: EventHub, prompt: Prompt) -> TurnResult:
+    decision = await hub.ask(Approval(id="a", call=CALL))
     return TurnResult(status="success", text=repr(decision))
 
 
@@ -176,13 +176,13 @@ async def test_an_answer_to_nothing_is_told_apart_from_one_that_comes_too_late()
 async def test_an_answer_to_what_was_withdrawn_changes_nothing() -> None:
     asked = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
-        asking = asyncio.ensure_future(stage.ask(Approval(id="a", call=CALL)))
+    async def play(hub: EventHub, prompt: Prompt) -> None:
+        asking = asyncio.ensure_future(hub.ask(Approval(id="a", call=CALL)))
         await asked.wait()
-        stage.withdraw("a", "gone")
+        hub.withdraw("a", "gone")
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert stage.pending == {}
+        assert hub.pending == {}
 
     async with session(play) as there:
         approval: Approval | None = None
@@ -199,11 +199,11 @@ async def test_an_answer_to_what_was_withdrawn_changes_nothing() -> None:
 
 
 async def test_several_requests_are_open_at_once_and_answered_in_any_order() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
         first, second, third = await asyncio.gather(
-            stage.ask(Approval(id="1", call=CALL)),
-            stage.ask(Question(id="2", items=(QuestionItem("colour?"),))),
-            stage.ask(Approval(id="3", call=CALL)),
+            hub.ask(Approval(id="1", call=CALL)),
+            hub.ask(Question(id="2", items=(QuestionItem("colour?"),))),
+            hub.ask(Approval(id="3", call=CALL)),
         )
         return TurnResult(status="success", text=f"{first} {second} {third}")
 
@@ -243,8 +243,8 @@ async def test_who_awaits_the_result_only_after_an_approval_was_asked_answers_no
 
 
 async def test_the_same_request_twice_is_presented_once() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
-        twice = await asyncio.gather(stage.ask(Approval(id="0", call=CALL)), stage.ask(Approval(id="0", call=CALL)))
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
+        twice = await asyncio.gather(hub.ask(Approval(id="0", call=CALL)), hub.ask(Approval(id="0", call=CALL)))
         return TurnResult(status="success", text=repr(twice))
 
     async with session(play) as there:
@@ -263,8 +263,8 @@ async def test_the_same_request_twice_is_presented_once() -> None:
 
 @pytest.mark.req("agents.scenario.H7", "agents.edge.07")
 async def test_a_turn_is_cancelled_once_however_often_and_from_wherever_it_is_asked_for() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
-        stage.emit(Text(text="on it"))
+    async def play(hub: EventHub, prompt: Prompt) -> None:
+        hub.emit(Text(text="on it"))
         await asyncio.Event().wait()
 
     async with session(play) as there:
@@ -280,7 +280,7 @@ async def test_a_turn_is_cancelled_once_however_often_and_from_wherever_it_is_as
 
 @pytest.mark.req("agents.edge.07")
 async def test_a_turn_that_is_cancelled_before_it_began_never_begins() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         raise AssertionError("it was cancelled")
 
     async with session(play) as there:
@@ -295,12 +295,12 @@ async def test_a_turn_that_is_cancelled_before_it_began_never_begins() -> None:
 async def test_who_waits_for_room_is_let_go_when_the_turn_is_cancelled_and_the_stream_ends() -> None:
     full = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         while True:
-            stage.emit(Message())
-            if stage.turn is not None and stage.turn.crowded:
+            hub.emit(Message())
+            if hub.turn is not None and hub.turn.crowded:
                 full.set()
-            await stage.room()
+            await hub.room()
 
     async with session(play, limits=Limits().but(waiting=10)) as there:
         turn = there.turn("go")
@@ -341,7 +341,7 @@ async def test_a_turn_leaves_no_task_behind() -> None:
 
 @pytest.mark.req("agents.rule.49")
 async def test_who_is_cancelled_while_awaiting_the_result_interrupts_the_turn() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         await asyncio.Event().wait()
 
     async with session(play) as there:
@@ -356,7 +356,7 @@ async def test_who_is_cancelled_while_awaiting_the_result_interrupts_the_turn() 
 
 @pytest.mark.req("agents.rule.49")
 async def test_an_agent_that_does_not_heed_the_interrupt_is_ended_after_its_time() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         await asyncio.Event().wait()
 
     async with session(play, deaf=True, limits=Limits().but(interrupt=0.05)) as there:
@@ -369,8 +369,8 @@ async def test_an_agent_that_does_not_heed_the_interrupt_is_ended_after_its_time
 
 
 async def test_leaving_the_block_early_ends_the_turn() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
-        stage.emit(Text(text="on it"))
+    async def play(hub: EventHub, prompt: Prompt) -> None:
+        hub.emit(Text(text="on it"))
         await asyncio.Event().wait()
 
     async with session(play) as there:
@@ -389,10 +389,10 @@ async def test_leaving_the_block_early_ends_the_turn() -> None:
 async def test_while_nobody_reads_pieces_of_text_are_joined_and_no_request_is_lost() -> None:
     told = asyncio.Event()
 
-    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
+    async def play(hub: EventHub, prompt: Prompt) -> TurnResult:
         for number in range(50_000):
-            stage.emit(Text(text=f"{number},"))
-        asking = asyncio.ensure_future(stage.ask(Approval(id="a", call=CALL)))
+            hub.emit(Text(text=f"{number},"))
+        asking = asyncio.ensure_future(hub.ask(Approval(id="a", call=CALL)))
         await asyncio.sleep(0)
         told.set()
         return TurnResult(status="success", text=repr(await asking))
@@ -415,9 +415,9 @@ async def test_while_nobody_reads_pieces_of_text_are_joined_and_no_request_is_lo
 
 @pytest.mark.req("agents.edge.01")
 async def test_what_tools_say_meanwhile_does_not_pile_up_for_who_does_not_look() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         for number in range(10_000):
-            stage.emit(ToolProgress(call=ToolCall("bash", {}, f"c{number % 3}"), text="x" * 100))
+            hub.emit(ToolProgress(call=ToolCall("bash", {}, f"c{number % 3}"), text="x" * 100))
 
     async with session(play, limits=Limits().but(waiting=100)) as there:
         turn = await there.send("go")
@@ -430,10 +430,10 @@ async def test_what_tools_say_meanwhile_does_not_pile_up_for_who_does_not_look()
 
 
 async def test_who_stops_reading_and_waits_for_the_result_is_not_waited_for() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         for _ in range(100):
-            stage.emit(Message())
-            await stage.room()
+            hub.emit(Message())
+            await hub.room()
 
     async with session(play, limits=Limits().but(waiting=10)) as there, there.turn("go") as turn:
         async for _ in turn:
@@ -442,7 +442,7 @@ async def test_who_stops_reading_and_waits_for_the_result_is_not_waited_for() ->
 
 
 async def test_a_turn_has_one_reader() -> None:
-    async def play(stage: EventHub, prompt: Prompt) -> None:
+    async def play(hub: EventHub, prompt: Prompt) -> None:
         await asyncio.Event().wait()
 
     async with session(play) as there:

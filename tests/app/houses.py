@@ -74,7 +74,7 @@ async def opened(
 async def closed(app: App) -> None:
     """Close it, and see that no process is left."""
     await app.close()
-    tag = app.house.spawner.tag
+    tag = app.runtime.spawner.tag
     left = [process for process in process_tree.scan_processes().values() if tag and process.alive and process.carries(tag)]
     assert not left, f"left running: {left}"
 

@@ -158,7 +158,7 @@ async def test_events_reach_store_guests_and_surface_in_one_order(monkeypatch: M
 
     def tell(event: Event) -> None:
         if isinstance(event, TurnStarted):
-            kept.append(len(app.house.current.session.messages()))  # type: ignore[union-attr]
+            kept.append(len(app.runtime.current.session.messages()))  # type: ignore[union-attr]
         listener.told.append(event)
 
     monkeypatch.setattr(listener, "tell", tell)
@@ -273,8 +273,8 @@ async def test_a_session_that_is_left_before_anything_was_said_is_gone(tmp_path:
 async def test_the_conversation_in_memory_is_what_the_stored_one_says(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         await app.submit("hello")
-        assert app.house.current is not None
-        app.house.current.session.reset()
+        assert app.runtime.current is not None
+        app.runtime.current.session.reset()
         app.refresh()
         assert conversation(app.session) == []
         await app.submit("again")

@@ -55,8 +55,8 @@ async def test_an_agent_has_the_tools_that_the_settings_name_in_every_conversati
     model = Answers([said("done")])
     async with opened(tmp_path, answers=model) as app:
         await app.submit("one")
-        assert app.house.current is not None
-        await app.swap(app.house.current.session.fork())
+        assert app.runtime.current is not None
+        await app.swap(app.runtime.current.session.fork())
         await app.submit("two")
     assert offered(model) == [["read"], ["read"]]
 
@@ -68,7 +68,7 @@ async def test_an_agent_has_the_tools_that_the_settings_name_in_every_conversati
 async def test_who_wants_no_recording_has_none(tmp_path: Path) -> None:
     settings(tmp_path, "record = false\n")
     async with opened(tmp_path, record=True) as app:
-        assert app.house.recorder is None
+        assert app.runtime.recorder is None
     assert RecordingFolder.usual(home_of(tmp_path)).runs() == []
 
 
@@ -88,8 +88,8 @@ async def test_a_recorder_that_is_somebody_elses_stays_open(tmp_path: Path) -> N
 async def test_the_secrets_of_the_given_environment_are_on_no_record(tmp_path: Path) -> None:
     environ = {**home_of(tmp_path), "WEATHER_TOKEN": "quite-unlike-a-key"}
     async with opened(tmp_path, record=True, environ=environ) as app:
-        assert app.house.recorder is not None
-        tap = app.house.recorder.wire("zot:weather", kind="guest", dialect="zot")
+        assert app.runtime.recorder is not None
+        tap = app.runtime.recorder.wire("zot:weather", kind="guest", dialect="zot")
         tap.frames("received", 0.0, b'{"say":"quite-unlike-a-key"}\n')
     [run] = RecordingFolder.usual(environ).runs()
     recorded = b"".join(file.read_bytes() for file in run.files)
@@ -168,5 +168,5 @@ class Mine:
 async def test_services_that_are_given_take_the_place_of_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bring(monkeypatch, tmp_path, Helper())
     async with opened(tmp_path, services={"guests": Mine()}) as app:
-        assert await app.house.services.ask("fake:helper", "guests", "folder", {}) == {"path": "mine"}
-        assert await app.house.services.ask("fake:helper", "control", "wait_idle", {}) == {}
+        assert await app.runtime.services.ask("fake:helper", "guests", "folder", {}) == {"path": "mine"}
+        assert await app.runtime.services.ask("fake:helper", "control", "wait_idle", {}) == {}

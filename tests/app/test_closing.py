@@ -149,9 +149,9 @@ def test_an_app_whose_loop_ends_while_it_closes_leaves_neither_session_nor_recor
     with asyncio.Runner(loop_factory=new_loop) as runner:
         app = runner.run(leave())
     assert open_files(tmp_path) == []
-    assert app.house.current is not None
+    assert app.runtime.current is not None
     with pytest.raises(NoSession):
-        _ = app.house.current.session
+        _ = app.runtime.current.session
     assert not any(recording.live for recording in RecordingFolder.usual(home_of(tmp_path)).runs())
     with sessions_of(tmp_path).open(app.session.id) as stored:
         assert "kept" in repr(stored.messages())

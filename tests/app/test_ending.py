@@ -71,7 +71,7 @@ class Waits(Helper):
 
     async def run_command(self, name: str, args: str) -> Action:
         assert self.app is not None
-        await self.app.house.services.ask("fake:helper", "control", "wait_idle", {})
+        await self.app.runtime.services.ask("fake:helper", "control", "wait_idle", {})
         return Display("waited")
 
 

@@ -52,7 +52,7 @@ def with_models(tmp_path: Path) -> None:
 
 
 async def ask(app: App, group: str, what: str, **arguments: Any) -> Any:
-    return await app.house.services.ask("fake:streamer", group, what, arguments)
+    return await app.runtime.services.ask("fake:streamer", group, what, arguments)
 
 
 @SELECTION
@@ -83,7 +83,7 @@ async def test_also_a_standard_api_is_its_own_without_a_key_of_ours(monkeypatch:
         result = await app.submit("hello")
         assert result is not None
         assert result.text == "streamed"
-        assert app.resident.house.model.api == "anthropic"
+        assert app.resident.context.model.api == "anthropic"
     assert guest.apis == ["anthropic"]
 
 
@@ -112,7 +112,7 @@ async def test_who_switches_is_told_what_is_missing_at_once(monkeypatch: Monkey,
             await app.session.set_model("claude")
         with pytest.raises(ModelFailed, match="no key"):
             await ask(app, "chat", "chat", messages=[{"content": "hi"}], model="claude")
-        assert app.resident.house.model.key == "parrot/parrot"
+        assert app.resident.context.model.key == "parrot/parrot"
         await app.session.set_model("acme/m1")
         result = await app.submit("hello")
         assert result is not None
@@ -207,8 +207,8 @@ async def test_the_threshold_is_the_compactors_else_the_persons(
         await app.resident.shortening.finished()
         assert guest.given == asked
         assert await ask(app, "config", "get", keys=["agent.compactAt"]) == {"values": {"agent.compactAt": setting}}
-        assert app.house.current is not None
-        assert len(app.house.current.session.messages()) == len(conversation(app.session)) == (1 if asked else 8)
+        assert app.runtime.current is not None
+        assert len(app.runtime.current.session.messages()) == len(conversation(app.session)) == (1 if asked else 8)
         assert [(one.before, one.after) for one in heard if isinstance(one, Compacted)] == ([(8, 1)] if asked else [])
 
 
@@ -220,6 +220,6 @@ async def test_a_guest_may_have_it_shortened_by_the_one_that_is_registered(monke
     async with opened(tmp_path, model="acme/m1") as app:
         await app.submit("hello")
         assert await ask(app, "control", "compact", registered=True) == {"before": 4, "after": 1}
-        assert app.house.current is not None
-        stored = app.house.current.session
+        assert app.runtime.current is not None
+        stored = app.runtime.current.session
         assert [entry.type for entry in stored.path() if entry.type != "event"][-1] == "compact"

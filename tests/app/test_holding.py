@@ -31,7 +31,7 @@ async def test_nothing_begins_while_a_guard_is_down(monkeypatch: pytest.MonkeyPa
     bring(monkeypatch, tmp_path, gate, Helper(commands={"say": Display}))
     model = Answers([said("done")])
     async with opened(tmp_path, answers=model) as app:
-        services = app.house.services
+        services = app.runtime.services
         gate.die()
         with pytest.raises(GuardDown):
             await app.submit("go")
@@ -90,7 +90,7 @@ async def test_a_conversation_is_not_left_while_it_is_shortened(tmp_path: Path) 
         with pytest.raises(TurnInFlight):
             await app.swap(sessions_of(tmp_path).new(str(tmp_path)))
         with pytest.raises(TurnInFlight):
-            await app.house.services.groups["conversation"].operations["set"].do("g", _nothing())
+            await app.runtime.services.groups["conversation"].operations["set"].do("g", _nothing())
         model.go()
         await shortened
 
@@ -168,7 +168,7 @@ async def test_what_a_session_took_counts_when_it_goes_on(tmp_path: Path) -> Non
         id, taken = app.session.id, app.resident.conversation.usage
     assert taken.input
     async with opened(tmp_path, session=id) as app:
-        stats = await app.house.services.groups["conversation"].operations["stats"].do("g", None)
+        stats = await app.runtime.services.groups["conversation"].operations["stats"].do("g", None)
     assert (stats["total_input_tokens"], stats["total_output_tokens"]) == (taken.input, taken.output)
 
 
@@ -179,4 +179,4 @@ async def test_what_a_session_took_counts_when_it_goes_on(tmp_path: Path) -> Non
 async def test_no_secret_is_in_the_repr_of_a_house(tmp_path: Path) -> None:
     environ = {**home_of(tmp_path), "ANTHROPIC_API_KEY": "sk-ant-very-secret"}
     async with opened(tmp_path, environ=environ) as app:
-        assert "sk-ant-very-secret" not in repr(app.house) + repr(app)
+        assert "sk-ant-very-secret" not in repr(app.runtime) + repr(app)

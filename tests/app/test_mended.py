@@ -23,8 +23,8 @@ async def test_who_sends_and_waits_has_waited_for_what_was_sent(monkeypatch: Mon
     bring(monkeypatch, tmp_path, Helper())
     model = Answers([said("answer")])
     async with opened(tmp_path, answers=model) as app:
-        await app.house.services.ask(GUEST, "control", "send", {"content": "go"})
-        await app.house.services.ask(GUEST, "control", "wait_idle", {})
+        await app.runtime.services.ask(GUEST, "control", "send", {"content": "go"})
+        await app.runtime.services.ask(GUEST, "control", "wait_idle", {})
         assert len(model.requests) == 1
 
 
@@ -41,7 +41,7 @@ async def test_a_text_of_which_nothing_is_left_is_an_error_that_says_so(monkeypa
 async def test_a_fork_in_which_nothing_was_said_is_gone(monkeypatch: Monkey, tmp_path: Path) -> None:
     bring(monkeypatch, tmp_path, Helper())
     async with opened(tmp_path) as app:
-        await app.house.services.ask(GUEST, "sessions", "fork", {})
+        await app.runtime.services.ask(GUEST, "sessions", "fork", {})
     assert sessions_of(tmp_path).list() == []
 
 
@@ -70,7 +70,7 @@ async def test_an_abort_of_a_guest_is_silent_in_memory_and_on_disk(monkeypatch: 
     async with opened(tmp_path, answers=model) as app:
         turn = asyncio.create_task(app.submit("first"))
         await model.began.get()
-        await app.house.services.ask(GUEST, "control", "abort", {})
+        await app.runtime.services.ask(GUEST, "control", "abort", {})
         await turn
         assert prompts_in(conversation(app.session)) == ["first"]
         id = app.session.id
@@ -89,8 +89,8 @@ async def test_a_file_is_put_back_only_where_it_might_be_written(monkeypatch: Mo
         assert not (await app.call_tool(ToolCall("write", {"path": "notes.txt", "content": "after"}))).is_error
     async with opened(tmp_path, policy=rules) as app:
         with pytest.raises(NotAllowed):
-            await app.house.services.ask(GUEST, "undo", "restore", {"path": str(file)})
+            await app.runtime.services.ask(GUEST, "undo", "restore", {"path": str(file)})
     assert file.read_text() == "after"
     async with opened(tmp_path) as app:
-        await app.house.services.ask(GUEST, "undo", "restore", {"path": str(file)})
+        await app.runtime.services.ask(GUEST, "undo", "restore", {"path": str(file)})
     assert file.read_text() == "before"

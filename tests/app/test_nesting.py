@@ -43,12 +43,12 @@ class Worker(Fake):
 
     async def ask(self, group: str, what: str, **arguments: Any) -> Any:
         assert self.app is not None
-        return await self.app.house.services.ask(f"fake:{self.name}", group, what, arguments)
+        return await self.app.runtime.services.ask(f"fake:{self.name}", group, what, arguments)
 
     def takes_model(self, app: App, model: Answers) -> None:
         """Agents of its own have the test's model too."""
         self.app = app
-        app.house.services.groups["chat"]._take = lambda _query: (MODEL, model)  # type: ignore[attr-defined]
+        app.runtime.services.groups["chat"]._take = lambda _query: (MODEL, model)  # type: ignore[attr-defined]
 
 
 async def ok(_call: ToolCall) -> ToolResult:
@@ -57,8 +57,8 @@ async def ok(_call: ToolCall) -> ToolResult:
 
 def kept(app: App) -> list[str]:
     """The conversation as it goes on another time."""
-    assert app.house.current is not None
-    return texts(resident_conversation.repair_messages(map(to_model_message, app.house.current.session.messages())))
+    assert app.runtime.current is not None
+    return texts(resident_conversation.repair_messages(map(to_model_message, app.runtime.current.session.messages())))
 
 
 # -- what is kept is what the model said
@@ -164,8 +164,8 @@ def one_by_one(monkeypatch: Monkey) -> None:
     monkeypatch.setattr(GuestContext, "adapter", lambda self, manifest: _one_by_one(adapter, self, manifest))
 
 
-def _one_by_one(adapter: Callable[[GuestContext, GuestManifest], Any], house: GuestContext, manifest: GuestManifest) -> Any:
-    return adapter(house, manifest)._replace(one_by_one=True)
+def _one_by_one(adapter: Callable[[GuestContext, GuestManifest], Any], context: GuestContext, manifest: GuestManifest) -> Any:
+    return adapter(context, manifest)._replace(one_by_one=True)
 
 
 @pytest.mark.req("app.services.bounded")

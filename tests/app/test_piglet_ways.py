@@ -253,8 +253,8 @@ async def test_interceptors_decide_also_for_work_on_the_side_and_for_private_age
         (tmp_path / "project" / "a.txt").write_text("secret")
         key = app.resident.backgrounds.start("look")
         assert (await app.resident.backgrounds.result(key)).endswith("side")
-        app.house.shelf.take = lambda *_query, **_how: (app.resident.house.model, model, "")  # type: ignore[method-assign]
-        run = await app.house.services.ask("fake:tooled", "chat", "run", {"task": "count", "tools": "all"})
+        app.runtime.provider_pool.take = lambda *_query, **_how: (app.resident.context.model, model, "")  # type: ignore[method-assign]
+        run = await app.runtime.services.ask("fake:tooled", "chat", "run", {"task": "count", "tools": "all"})
         assert run["text"] == "run"
     assert asked == [("read", "resident"), ("read", "fake:tooled"), ("look", "fake:tooled")]
     results = [texts(request.messages)[2:] for request in model.requests if len(request.messages) > 2]
@@ -277,7 +277,7 @@ async def test_a_built_in_that_a_guest_has_replaced_is_no_tool_for_work_on_the_s
         assert ("read" in offered, "find" in offered) == (not granted, True)
         [_, _, result] = texts(model.requests[1].messages)
         assert ("unknown tool: read" in result, "ours" in result) == (granted, not granted)
-        listed = await app.house.services.ask("fake:tooled", "tools", "list", {"filter": "background_safe"})
+        listed = await app.runtime.services.ask("fake:tooled", "tools", "list", {"filter": "background_safe"})
         assert ("read" in {tool["name"] for tool in listed["tools"]}) is not granted
     assert guest.ended == []
 

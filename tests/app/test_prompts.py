@@ -195,7 +195,7 @@ async def test_a_command_during_the_turn_leaves_the_filter_of_tools_and_what_wai
     bring(monkeypatch, tmp_path, Helper(commands={"note": note}, immediate=True))
     model = Gated([said("one")], [said("two")])
     async with opened(tmp_path, answers=model) as app:
-        await app.house.services.ask("fake:helper", "tools", "filter", {"names": ["read"]})
+        await app.runtime.services.ask("fake:helper", "tools", "filter", {"names": ["read"]})
         turn = asyncio.create_task(app.submit("go"))
         await model.began.get()
         app.queue("this waits")

@@ -136,7 +136,7 @@ async def test_in_step_mode_a_person_is_asked_whatever_the_rules_allow(monkeypat
     model = Answers([said("", call("find", "c1"))], [said("", call("find", "c2"))], [said("done")])
     person = Person(Deny("no"), Allow())
     async with opened(tmp_path, answers=model, surface=person, mode="skip") as app:
-        assert await app.house.services.ask("fake:helper", "control", "step_mode", {}) == {"on": True}
+        assert await app.runtime.services.ask("fake:helper", "control", "step_mode", {}) == {"on": True}
         await app.submit("go")
         said_to_model = texts(conversation(app.session))
     assert [request.reason_type for request in person.asked if isinstance(request, Approval)] == ["step", "step"]
@@ -168,7 +168,7 @@ async def test_a_surface_is_asked_only_what_it_has_somebody_for(tmp_path: Path) 
 async def test_what_a_command_writes_is_published_on_the_bus(tmp_path: Path) -> None:
     heard: list[tuple[str, Any]] = []
     async with opened(tmp_path) as app:
-        app.house.bus.subscribe("fake:helper", BASH_TAIL, lambda *told: heard.append(told))
+        app.runtime.bus.subscribe("fake:helper", BASH_TAIL, lambda *told: heard.append(told))
         await app.submit('>> call bash {"command": "echo one; echo two"}\n>> say done')
     assert heard
     topic, data = heard[-1]
@@ -204,8 +204,8 @@ async def test_a_compactor_that_is_down_keeps_its_place_and_the_conversation_is_
 async def test_what_no_model_would_take_is_left_out_when_the_conversation_is_read_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         await app.submit("hello")
-        assert app.house.current is not None
-        stored = app.house.current.session
+        assert app.runtime.current is not None
+        stored = app.runtime.current.session
         stored.say(AssistantMessage())  # an answer without a word
         stored.say(ToolResultMessage("c1", "find"))  # and a result that nobody asked for
         assert len(stored.messages()) > 2

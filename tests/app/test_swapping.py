@@ -38,17 +38,17 @@ class Slow(Person):
 
 def written(app: App) -> dict[str, str]:
     """Every session that is kept, as it is on the disk."""
-    assert app.house.sessions is not None
-    return {file.name: file.read_text() for file in Path(app.house.sessions.folder).glob("*.jsonl")}
+    assert app.runtime.sessions is not None
+    return {file.name: file.read_text() for file in Path(app.runtime.sessions.folder).glob("*.jsonl")}
 
 
 def file_of(app: App) -> Path:
-    assert app.house.current is not None
-    return Path(app.house.current.session.file)
+    assert app.runtime.current is not None
+    return Path(app.runtime.current.session.file)
 
 
 async def ask(app: App, group: str, what: str, **arguments: Any) -> Any:
-    return await app.house.services.ask(GUEST, group, what, arguments)
+    return await app.runtime.services.ask(GUEST, group, what, arguments)
 
 
 # -- refused means that nothing happened
@@ -118,12 +118,12 @@ async def test_a_fork_that_cannot_be_gone_on_with_is_gone(monkeypatch: Monkey, t
     bring(monkeypatch, tmp_path, Helper())
     async with opened(tmp_path, answers=Answers([said("answer")])) as app:
         await app.submit("first")
-        assert app.house.current is not None
+        assert app.runtime.current is not None
         id, before, full = app.session.id, written(app), Full()
-        app.house.current.writers.append(full)
+        app.runtime.current.writers.append(full)
         with pytest.raises(NotWritten, match="the disk is full"):
             await ask(app, "sessions", "fork")
-        app.house.current.writers.remove(full)
+        app.runtime.current.writers.remove(full)
         assert written(app) == before
         await app.submit("second")
         assert app.session.id == id
@@ -175,7 +175,7 @@ async def test_a_conversation_is_not_left_before_what_was_answered_is_kept(monke
         await asyncio.to_thread(settling.wait, 60)
         other = sessions_of(tmp_path).new(str(tmp_path))
         try:
-            assert app.house.desk.waiting == ()  # answered, and nobody is asked any more
+            assert app.runtime.approver.waiting == ()  # answered, and nobody is asked any more
             with pytest.raises(TurnInFlight, match="asked something"):
                 await app.swap(other)
         finally:

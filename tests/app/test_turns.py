@@ -129,8 +129,8 @@ async def test_a_suppressed_message_is_not_told_and_its_calls_run(tmp_path: Path
         result = await app.submit('>> say a secret\n>> call echo {"n": 1}\n>> say another')
         assert texts(conversation(app.session))[1] == "assistant: a secret echo()"
         frames = await told(app)
-        assert app.house.current is not None
-        assert "a secret" in repr(app.house.current.session.messages())
+        assert app.runtime.current is not None
+        assert "a secret" in repr(app.runtime.current.session.messages())
     assert result is not None
     assert result.text == ""
     assert [json.loads(text) for text in results(person)] == [{"n": 1}]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.boxes.houses import House
+from tests.boxes.houses import Harness
 from tests.support import needs
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def harness(tmp_path: Path) -> Iterator[Harness]:
     needs.require("namespaces")
-    house = House(tmp_path)
-    yield house
-    asyncio.run(house.clear())
+    harness = Harness(tmp_path)
+    yield harness
+    asyncio.run(harness.clear())

@@ -20,7 +20,7 @@ from serai.boxes.backends.local import LocalInstance
 from serai.boxes.box_client import BoxClient
 from serai.boxes.manager import Boxes
 from serai.boxes.ownership import DirectHolder, KeeperHolder, KeptBox
-from tests.boxes.houses import House
+from tests.boxes.houses import Harness
 
 STEPS: list[tuple[Any, str]] = [
     (Boxes, "do"), (hooks, "run_hook"), (hook_process.AnswerFile, "remove"), (DirectHolder, "start"), (KeeperHolder, "start"),
@@ -85,11 +85,11 @@ async def _halt(boxes: Boxes, fatal: int) -> None:
 
 
 async def main(folder: str, kind: str, fatal: str) -> None:
-    house = House(Path(folder))
-    second = house.hook("plain", "#!/bin/sh\n")
+    harness = Harness(Path(folder))
+    second = harness.hook("plain", "#!/bin/sh\n")
     if fatal == "hook":
-        second = house.hook("killer", KILLER, {"KILLINGS": f"{folder}/killings"})
-    boxes = house.boxes(hooks=[house.mint, second])
+        second = harness.hook("killer", KILLER, {"KILLINGS": f"{folder}/killings"})
+    boxes = harness.boxes(hooks=[harness.mint, second])
     await boxes.open()
     if kind == "halting":
         await _halt(boxes, int(fatal))

@@ -64,7 +64,7 @@ def control_groups(generation: str) -> list[str]:
     return glob.glob(f"/sys/fs/cgroup/**/serai/{generation}", recursive=True)
 
 
-class House:
+class Harness:
     """A home for boxes, tokens that a hook mints, and what the hook was told."""
 
     def __init__(self, folder: Path) -> None:

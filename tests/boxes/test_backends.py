@@ -21,11 +21,11 @@ from serai.boxes.backends.local import LocalBackend
 from serai.boxes.backends.namespaces import NamespacesLaunch
 from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BoxNotFound, BoxRefused, SeraiError
-from tests.boxes.houses import House, text
+from tests.boxes.houses import Harness, text
 from tests.support import needs
 
 NOBODY = 65534
-Check = Callable[[House, Boxes], Awaitable[None]]
+Check = Callable[[Harness, Boxes], Awaitable[None]]
 
 
 def kinds() -> list[str]:
@@ -36,8 +36,8 @@ def kinds() -> list[str]:
 
 
 @asynccontextmanager
-async def opened(house: House, kind: str) -> AsyncIterator[Boxes]:
-    async with house.boxes(backend="process" if kind == "process" else "namespaces") as boxes:
+async def opened(harness: Harness, kind: str) -> AsyncIterator[Boxes]:
+    async with harness.boxes(backend="process" if kind == "process" else "namespaces") as boxes:
         if kind == "bubblewrap":
             boxes._backends["namespaces"] = LocalBackend(NamespacesLaunch("bwrap"), boxes.home, boxes.limits, boxes._control)
         yield boxes
@@ -57,11 +57,11 @@ def conformance(check: Check) -> Callable[[str, pytest.TempPathFactory], None]:
         folder = Path(tempfile.mkdtemp(prefix="serai-box-")) if user else tmp_path_factory.mktemp("box")
 
         async def play() -> None:
-            house = House(folder)
-            async with opened(house, kind) as boxes:
+            harness = Harness(folder)
+            async with opened(harness, kind) as boxes:
                 assert boxes.backend(boxes.backend_name).missing == ""
-                await check(house, boxes)
-            assert house.left() == []
+                await check(harness, boxes)
+            assert harness.left() == []
 
         if user:
             as_nobody(folder, play)
@@ -100,7 +100,7 @@ def as_nobody(folder: Path, play: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.mark.req("hooks.rule.8-contract")
 @conformance
-async def test_create_list_exec_destroy(house: House, boxes: Boxes) -> None:
+async def test_create_list_exec_destroy(harness: Harness, boxes: Boxes) -> None:
     backend = boxes.backend(boxes.backend_name)
     box = await boxes.create("web")
     [seen] = await backend.list()
@@ -117,7 +117,7 @@ async def test_create_list_exec_destroy(house: House, boxes: Boxes) -> None:
 
 @pytest.mark.req("hooks.rule.8-find-exact", "hooks.scenario.backend-08")
 @conformance
-async def test_find_is_exact(house: House, boxes: Boxes) -> None:
+async def test_find_is_exact(harness: Harness, boxes: Boxes) -> None:
     backend = boxes.backend(boxes.backend_name)
     box = await boxes.create("web-1")
     for name in ("web-1", box.generation):
@@ -129,7 +129,7 @@ async def test_find_is_exact(house: House, boxes: Boxes) -> None:
 
 @pytest.mark.req("hooks.rule.8-contract")
 @conformance
-async def test_a_taken_id_is_refused(house: House, boxes: Boxes) -> None:
+async def test_a_taken_id_is_refused(harness: Harness, boxes: Boxes) -> None:
     box = await boxes.create("web")
     backend = boxes.backend(boxes.backend_name)
     with pytest.raises(BoxRefused, match="already in use"):
@@ -139,7 +139,7 @@ async def test_a_taken_id_is_refused(house: House, boxes: Boxes) -> None:
 
 @pytest.mark.req("hooks.rule.8-contract", "hooks.rule.4-files-before-script")
 @conformance
-async def test_files_are_there_before_the_script_whose_effect_is_seen(house: House, boxes: Boxes) -> None:
+async def test_files_are_there_before_the_script_whose_effect_is_seen(harness: Harness, boxes: Boxes) -> None:
     given = [BoxFile(path="/root/given/file", content=b"\0\xff", mode=0o640, uid=0, gid=0)]
     script = b"#!/bin/sh\ncp given/file copy && stat -c %a given given/file > modes\n"
     box = await boxes.create("web", files=given, script=script)
@@ -149,7 +149,7 @@ async def test_files_are_there_before_the_script_whose_effect_is_seen(house: Hou
 
 @pytest.mark.req("hooks.rule.8-contract")
 @conformance
-async def test_a_failing_script_keeps_a_reachable_box_with_its_output(house: House, boxes: Boxes) -> None:
+async def test_a_failing_script_keeps_a_reachable_box_with_its_output(harness: Harness, boxes: Boxes) -> None:
     box = await boxes.create("web", script=b"#!/bin/sh\necho it broke >&2; exit 9\n")
     assert box.record.last_error == "init script failed: exit status 9\n\nit broke"
     assert await text(box, "echo reachable") == "reachable\n"
@@ -157,7 +157,7 @@ async def test_a_failing_script_keeps_a_reachable_box_with_its_output(house: Hou
 
 @pytest.mark.req("hooks.rule.8-contract", "hooks.rule.3.5-pause")
 @conformance
-async def test_pause_and_resume_keep_the_disk(house: House, boxes: Boxes) -> None:
+async def test_pause_and_resume_keep_the_disk(harness: Harness, boxes: Boxes) -> None:
     box = await boxes.create("web")
     await text(box, 'echo kept > "$HOME/file"')
     await box.pause()
@@ -172,11 +172,11 @@ async def test_pause_and_resume_keep_the_disk(house: House, boxes: Boxes) -> Non
 @pytest.mark.req("hooks.box.kept")
 @pytest.mark.req("hooks.rule.8-close", "hooks.scenario.backend-09")
 @conformance
-async def test_closing_leaves_kept_boxes_and_another_finds_them(house: House, boxes: Boxes) -> None:
+async def test_closing_leaves_kept_boxes_and_another_finds_them(harness: Harness, boxes: Boxes) -> None:
     if isinstance(boxes.backend("namespaces"), LocalBackend) and boxes.backend("namespaces").kind._wanted == "bwrap":  # type: ignore[attr-defined]
         return  # which launcher is used is not a setting of boxes: another manager would take its own
     box = await boxes.create("web", kept=True)
-    async with house.boxes() as others:
+    async with harness.boxes() as others:
         found = await others.get("web")
         assert await text(found, "echo found") == "found\n"
         await others.backend(found.record.backend).close()
@@ -187,7 +187,7 @@ async def test_closing_leaves_kept_boxes_and_another_finds_them(house: House, bo
 
 @pytest.mark.req("hooks.scenario.backend-02")
 @conformance
-async def test_limits_hold_where_they_are_claimed_and_are_refused_where_not(house: House, boxes: Boxes) -> None:
+async def test_limits_hold_where_they_are_claimed_and_are_refused_where_not(harness: Harness, boxes: Boxes) -> None:
     limits = boxes.backend(boxes.backend_name).capabilities.limits
     for name, value, claimed in (("memory", 64 << 20, limits.memory), ("cpus", 0.5, limits.cpus), ("pids", 20, limits.pids)):
         if not claimed:
@@ -208,7 +208,7 @@ async def test_limits_hold_where_they_are_claimed_and_are_refused_where_not(hous
 
 
 @conformance
-async def test_ports_inside_are_reached_where_it_is_claimed(house: House, boxes: Boxes) -> None:
+async def test_ports_inside_are_reached_where_it_is_claimed(harness: Harness, boxes: Boxes) -> None:
     box = await boxes.create("web")
     if not boxes.backend(boxes.backend_name).capabilities.dial:
         with pytest.raises(SeraiError):
@@ -220,7 +220,7 @@ async def test_ports_inside_are_reached_where_it_is_claimed(house: House, boxes:
 
 @pytest.mark.req("hooks.owner.02", "hooks.naive.17")
 @conformance
-async def test_owners_are_exact_where_it_is_claimed_and_else_the_one_user_of_the_box(house: House, boxes: Boxes) -> None:
+async def test_owners_are_exact_where_it_is_claimed_and_else_the_one_user_of_the_box(harness: Harness, boxes: Boxes) -> None:
     full = boxes.backend(boxes.backend_name).capabilities.ownership == "full"
     given = [BoxFile(path="/root/mine", content=b"x", mode=0o600, uid=1000, gid=1001)]
     box = await boxes.create("web", files=given)

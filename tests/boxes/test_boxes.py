@@ -18,7 +18,7 @@ from serai.boxes.programs import box_server
 from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed
 from serai.limits import Limits
-from tests.boxes.houses import House, kill_porter, text
+from tests.boxes.houses import Harness, kill_porter, text
 from tests.boxes.porters import BOOT, b64, running
 
 pytestmark = pytest.mark.loops
@@ -31,10 +31,10 @@ SHOW = "#!/bin/sh\nset -e\ncp /root/.token /workspace/seen\n"
     "hooks.scenario.destroy-02", "hooks.scenario.verbs-01", "hooks.rule.1.3-box-on-create",
     "hooks.rule.1.3-box-on-destroy", "hooks.rule.14-before-start", "hooks.rule.4-files-before-script", "hooks.rule.3.1-generation",
 )  # fmt: skip
-async def test_a_hook_mints_a_token_that_the_box_finds_and_revokes_it_at_the_end(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_a_hook_mints_a_token_that_the_box_finds_and_revokes_it_at_the_end(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await boxes.create("web", description="a box", script=SHOW.encode())
-        [token] = house.tokens
+        [token] = harness.tokens
         record = await boxes.record("web")
         assert (record.box_id, record.description, record.token_hash) == ("web", "a box", token_hash(box.token))
         assert (record.lifecycle, record.status, record.hook_state) == ("running", "ready", {"mint": token})
@@ -43,33 +43,33 @@ async def test_a_hook_mints_a_token_that_the_box_finds_and_revokes_it_at_the_end
         assert await text(box, "cat /root/.token; stat -c '%a %u:%g' /root/.token; cat /workspace/seen; hostname") == (
             f"secret-{token}600 0:0\nsecret-{token}web\n"
         )
-        assert house.told == [{"event": "box.create", "box": {"box_id": "web", "description": "a box"}}]
+        assert harness.told == [{"event": "box.create", "box": {"box_id": "web", "description": "a box"}}]
         assert await box.destroy() == ""
-        assert house.tokens == []
-        assert house.told[1:] == [{"event": "box.destroy", "box": {"box_id": "web"}, "state": token}]
+        assert harness.tokens == []
+        assert harness.told[1:] == [{"event": "box.destroy", "box": {"box_id": "web"}, "state": token}]
         assert await boxes.list() == []
-        assert house.left() == []
+        assert harness.left() == []
         with pytest.raises(BoxNotFound, match=r'no box found with box ID "web" \(it may have expired'):
             await boxes.get("web")
 
 
 @pytest.mark.req("hooks.scenario.create-03")
-async def test_a_create_asks_each_hook_once_keeps_its_state_and_gives_its_files_to_their_owner(house: House) -> None:
+async def test_a_create_asks_each_hook_once_keeps_its_state_and_gives_its_files_to_their_owner(harness: Harness) -> None:
     """Where boxes have one user only, that is the owner of all; root's have as many as the machine."""
     files = '[{"path":"/root/theirs","uid":1000,"gid":1001},{"path":"/root/ours"}]'
-    owners = house.hook("owners", f"""#!/bin/sh\necho ran >> {house.folder}/ran\necho '{{"files":{files},"state":"kept"}}'\n""")
-    async with house.boxes(hooks=[owners]) as boxes, boxes.box() as box:
+    owners = harness.hook("owners", f"""#!/bin/sh\necho ran >> {harness.folder}/ran\necho '{{"files":{files},"state":"kept"}}'\n""")
+    async with harness.boxes(hooks=[owners]) as boxes, boxes.box() as box:
         full = boxes.backend("namespaces").capabilities.ownership == "full"
         assert full or os.geteuid() != 0
         owner = "1000:1001" if full else "0:0"
         assert await text(box, "stat -c %u:%g /root/theirs /root/ours") == f"{owner}\n0:0\n"
-        async with house.boxes() as others:
+        async with harness.boxes() as others:
             assert (await others.record(box.id)).hook_state == {"owners": "kept"}
-        assert (house.folder / "ran").read_text() == "ran\n"
+        assert (harness.folder / "ran").read_text() == "ran\n"
 
 
 @pytest.mark.req("hooks.rule.4-script")
-async def test_a_script_has_five_minutes_by_default(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_script_has_five_minutes_by_default(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     call = BoxClient._call
 
@@ -78,7 +78,7 @@ async def test_a_script_has_five_minutes_by_default(house: House, tmp_path: Path
         return await call(control, verb, data, *more)
 
     monkeypatch.setattr(BoxClient, "_call", listens)
-    async with house.boxes(limits=Limits()) as boxes, boxes.box(script=b"#!/bin/sh\n"):
+    async with harness.boxes(limits=Limits()) as boxes, boxes.box(script=b"#!/bin/sh\n"):
         assert [time for verb, time in asked if verb == "init"] == [300 * 10**9]
 
 
@@ -93,27 +93,27 @@ def test_a_porter_that_is_told_no_time_gives_a_script_its_own_of_five_minutes(tm
 
 
 @pytest.mark.req("hooks.scenario.destroy-03", "hooks.scenario.destroy-06")
-async def test_destroy_takes_the_id_or_the_generation_and_an_unknown_one_is_fine(house: House) -> None:
-    async with house.boxes() as boxes:
+async def test_destroy_takes_the_id_or_the_generation_and_an_unknown_one_is_fine(harness: Harness) -> None:
+    async with harness.boxes() as boxes:
         one, _ = await asyncio.gather(boxes.create("one"), boxes.create("other"))
         await boxes.destroy(one.generation)
         await boxes.destroy(one.generation)
         await boxes.destroy("other")
         await boxes.destroy("nobody")
         assert await boxes.list() == []
-        assert house.left() == []
+        assert harness.left() == []
 
 
 @pytest.mark.req("hooks.box.owned")
-async def test_an_owned_box_ends_with_its_block_and_with_its_boxes(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_an_owned_box_ends_with_its_block_and_with_its_boxes(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         async with boxes.box() as box:
             assert box.id.startswith("box-")
-            assert len(house.tokens) == 1
-        assert house.tokens == []
+            assert len(harness.tokens) == 1
+        assert harness.tokens == []
         await boxes.create("left")
-        assert len(house.tokens) == 1
-    assert (house.tokens, house.left()) == ([], [])
+        assert len(harness.tokens) == 1
+    assert (harness.tokens, harness.left()) == ([], [])
     with pytest.raises(Closed):
         await boxes.create("late")
 
@@ -122,51 +122,51 @@ async def test_an_owned_box_ends_with_its_block_and_with_its_boxes(house: House)
 
 
 @pytest.mark.req("hooks.scenario.create-07", "hooks.naive.26", "hooks.scenario.create-05")
-async def test_of_many_creates_of_one_id_one_wins_also_against_another_manager(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as one, house.boxes(hooks=[house.mint]) as other:
+async def test_of_many_creates_of_one_id_one_wins_also_against_another_manager(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as one, harness.boxes(hooks=[harness.mint]) as other:
         made = await asyncio.gather(*(boxes.create("web") for boxes in (one, other) * 3), return_exceptions=True)
         assert sum(isinstance(box, Box) for box in made) == 1
         assert {type(error) for error in made if not isinstance(error, Box)} == {BoxRefused}
-        assert len(house.tokens) == 1
-    assert house.tokens == []
+        assert len(harness.tokens) == 1
+    assert harness.tokens == []
 
 
 @pytest.mark.req("hooks.rule.3.3-parallel-create", "hooks.naive.25")
-async def test_boxes_are_made_side_by_side(house: House) -> None:
+async def test_boxes_are_made_side_by_side(harness: Harness) -> None:
     """Each hook waits for the other's: one at a time they would wait for ever."""
-    meet = house.hook(
-        "meet", "#!/bin/sh\n: > $MEET/$$\nwhile [ $(ls $MEET | wc -l) -lt 2 ]; do :; done\n", {"MEET": str(house.tokens_folder)}
+    meet = harness.hook(
+        "meet", "#!/bin/sh\n: > $MEET/$$\nwhile [ $(ls $MEET | wc -l) -lt 2 ]; do :; done\n", {"MEET": str(harness.tokens_folder)}
     )
-    async with house.boxes(hooks=[meet]) as boxes:
+    async with harness.boxes(hooks=[meet]) as boxes:
         made = await asyncio.gather(boxes.create("one"), boxes.create("other"))
         assert [box.id for box in made] == ["one", "other"]
 
 
 @pytest.mark.req("hooks.rule.3.3-max-boxes")
-async def test_more_boxes_than_allowed_are_refused_before_any_hook(house: House) -> None:
-    async with house.boxes(hooks=[house.mint], most=1) as boxes:
+async def test_more_boxes_than_allowed_are_refused_before_any_hook(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint], most=1) as boxes:
         await boxes.create("one")
         with pytest.raises(BoxRefused, match=r"box limit reached \(1 boxes already running\)"):
             await boxes.create("two")
-        assert house.events == ["box.create"]
+        assert harness.events == ["box.create"]
 
 
 @pytest.mark.req("hooks.naive.28")
-async def test_an_id_of_one_character_is_good(house: House) -> None:
-    async with house.boxes() as boxes, boxes.box("x") as box:
+async def test_an_id_of_one_character_is_good(harness: Harness) -> None:
+    async with harness.boxes() as boxes, boxes.box("x") as box:
         assert await text(box, "hostname") == "x\n"
 
 
 @pytest.mark.req("hooks.rule.3.3-hook-files-last", "hooks.path.13")
-async def test_a_hooks_file_wins_over_the_callers_and_the_last_over_all(house: House) -> None:
-    again = house.hook(
+async def test_a_hooks_file_wins_over_the_callers_and_the_last_over_all(harness: Harness) -> None:
+    again = harness.hook(
         "again", """#!/bin/sh\necho '{"files":[{"path":"/root/.both","content":"1"},{"path":"/root//./.both","content":"2"}]}'\n"""
     )
     given = [
         BoxFile(path=path, content=b"caller", mode=0o644, uid=0, gid=0) for path in ("/root/.token", "/root/.both", "/root/.own")
     ]
-    async with house.boxes(hooks=[house.mint, again]) as boxes, boxes.box(files=given) as box:
-        [token] = house.tokens
+    async with harness.boxes(hooks=[harness.mint, again]) as boxes, boxes.box(files=given) as box:
+        [token] = harness.tokens
         assert await text(box, "cat /root/.token /root/.both /root/.own") == f"secret-{token}2caller"
 
 
@@ -176,8 +176,8 @@ async def test_a_hooks_file_wins_over_the_callers_and_the_last_over_all(house: H
 @pytest.mark.req(
     "hooks.rule.3.5-pause", "hooks.naive.20", "hooks.scenario.verbs-02", "hooks.scenario.verbs-03", "hooks.rule.2.5-quiet-events"
 )
-async def test_pause_keeps_the_disk_and_resume_runs_no_script_and_no_hook(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_pause_keeps_the_disk_and_resume_runs_no_script_and_no_hook(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await boxes.create("web", script=b"#!/bin/sh\necho run >> /root/runs\n", env={"KEPT": "yes"})
         await text(box, "echo data > /workspace/data; sleep 1000 > /dev/null 2>&1 &")
         await box.pause()
@@ -188,22 +188,22 @@ async def test_pause_keeps_the_disk_and_resume_runs_no_script_and_no_hook(house:
             await box.pause()
         await box.resume()
         assert [record.state for record in await boxes.list()] == ["running"]
-        [token] = house.tokens
+        [token] = harness.tokens
         assert await text(box, "cat /workspace/data /root/runs /root/.token; echo $KEPT; ps x | grep -c '[s]leep 1000' || :") == (
             f"data\nrun\nsecret-{token}yes\n0\n"
         )
         with pytest.raises(BoxRefused, match="not paused"):
             await box.resume()
-        assert house.events == ["box.create"]
+        assert harness.events == ["box.create"]
 
 
 @pytest.mark.req("hooks.rule.3.5-marker")
 async def test_the_marker_of_a_pause_comes_first_and_goes_when_the_stop_fails(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house.boxes() as boxes:
+    async with harness.boxes() as boxes:
         box = await boxes.create("web")
-        marker = Path(house.home, box.generation, "paused")
+        marker = Path(harness.home, box.generation, "paused")
         seen = []
 
         async def fails() -> None:
@@ -231,9 +231,9 @@ async def test_the_marker_of_a_pause_comes_first_and_goes_when_the_stop_fails(
 
 
 @pytest.mark.req("hooks.scenario.backend-07")
-async def test_a_paused_box_is_told_from_a_crashed_one_by_whoever_looks(house: House) -> None:
+async def test_a_paused_box_is_told_from_a_crashed_one_by_whoever_looks(harness: Harness) -> None:
     """Neither has a process; only what is paused comes back."""
-    async with house.boxes() as boxes, house.boxes() as others:
+    async with harness.boxes() as boxes, harness.boxes() as others:
         box = await boxes.create("web")
 
         async def states() -> list[str]:
@@ -251,7 +251,7 @@ async def test_a_paused_box_is_told_from_a_crashed_one_by_whoever_looks(house: H
                 await asyncio.sleep(0.01)
         assert await states() == ["exited", "exited"]
         await boxes.destroy("web")
-        assert house.left() == []
+        assert harness.left() == []
 
 
 def until_more_than(count: int) -> str:
@@ -259,8 +259,8 @@ def until_more_than(count: int) -> str:
     return f"until [ $(wc -l < /workspace/ticks) -gt {count} ]; do :; done"
 
 
-async def test_freeze_is_honest(house: House) -> None:
-    async with house.boxes() as boxes:
+async def test_freeze_is_honest(harness: Harness) -> None:
+    async with harness.boxes() as boxes:
         box = await boxes.create("web")
         if not boxes.backend("namespaces").capabilities.freeze:
             with pytest.raises(BoxRefused, match="cannot be frozen here"):

@@ -12,7 +12,7 @@ import pytest
 
 from serai.boxes.backends.local import holders_of
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused
-from tests.boxes.houses import House, kill_porter, text
+from tests.boxes.houses import Harness, kill_porter, text
 
 pytestmark = pytest.mark.loops
 
@@ -42,20 +42,22 @@ echo looked >> "$HERE/runs"
 
 
 @pytest.mark.req("hooks.naive.23", "hooks.rule.2.3-best-effort", "hooks.naive.31")
-async def test_a_failing_destroy_hook_does_not_keep_the_box(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    fails = house.hook("fails", '#!/bin/sh\ngrep -q create && { echo \'{"state":"very-secret-state"}\'; exit 0; }\nexit 5\n')
+async def test_a_failing_destroy_hook_does_not_keep_the_box(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    fails = harness.hook("fails", '#!/bin/sh\ngrep -q create && { echo \'{"state":"very-secret-state"}\'; exit 0; }\nexit 5\n')
     with caplog.at_level(logging.DEBUG):
-        async with house.boxes(hooks=[fails, house.mint]) as boxes:
+        async with harness.boxes(hooks=[fails, harness.mint]) as boxes:
             box = await boxes.create("web")
             assert (await box.destroy()).endswith("/fails: exit status 5")
-            assert (house.tokens, await boxes.list(), house.left()) == ([], [], [])
+            assert (harness.tokens, await boxes.list(), harness.left()) == ([], [], [])
     assert "exit status 5" in caplog.text
     assert "very-secret-state" not in caplog.text
 
 
 @pytest.mark.req("hooks.scenario.manager-05")
-async def test_an_error_of_the_backends_destroy_is_told_and_the_record_stays(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_an_error_of_the_backends_destroy_is_told_and_the_record_stays(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await boxes.create("web")
 
         def stuck(*_: object) -> None:
@@ -66,14 +68,14 @@ async def test_an_error_of_the_backends_destroy_is_told_and_the_record_stays(hou
             with pytest.raises(BoxFailed, match="disk is busy"):
                 await box.destroy()
         assert [record.box_id for record in await boxes.list()] == ["web"]
-        assert house.events == ["box.create"]
+        assert harness.events == ["box.create"]
         await boxes.destroy("web")
-        assert (house.tokens, house.left()) == ([], [])
+        assert (harness.tokens, harness.left()) == ([], [])
 
 
 @pytest.mark.req("hooks.scenario.manager-04")
-async def test_an_error_of_the_backends_find_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with house.boxes() as boxes, house.boxes() as others:
+async def test_an_error_of_the_backends_find_is_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with harness.boxes() as boxes, harness.boxes() as others:
         await boxes.create("web")
 
         async def broken(name: str) -> None:
@@ -84,21 +86,21 @@ async def test_an_error_of_the_backends_find_is_told(house: House, monkeypatch: 
             await others.get("web")
 
 
-async def test_destroy_by_many_at_once_runs_the_hooks_once(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_destroy_by_many_at_once_runs_the_hooks_once(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await boxes.create("web")
         await asyncio.gather(*(box.destroy() for _ in range(5)), boxes.destroy("web"))
-        assert house.events == ["box.create", "box.destroy"]
+        assert harness.events == ["box.create", "box.destroy"]
 
 
-async def test_an_owned_box_is_not_taken_from_its_living_owner(house: House) -> None:
+async def test_an_owned_box_is_not_taken_from_its_living_owner(harness: Harness) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", OWNER, house.home, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", OWNER, harness.home, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None
     assert await process.stdout.readline() == b"there\n"
-    async with house.boxes() as boxes:
+    async with harness.boxes() as boxes:
         box = await boxes.get("web")
         assert await text(box, "echo from outside") == "from outside\n"
         with pytest.raises(BoxRefused, match=f"belongs to the running process {process.pid} and ends with it"):
@@ -111,46 +113,46 @@ async def test_an_owned_box_is_not_taken_from_its_living_owner(house: House) -> 
 
 
 @pytest.mark.req("hooks.box.ttl")
-async def test_a_time_to_live_ends_a_box_and_leaves_a_tombstone(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_a_time_to_live_ends_a_box_and_leaves_a_tombstone(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         await boxes.create("web", ttl=0.2)
         while (record := (await boxes.list())[0]).lifecycle != "terminated":
             await asyncio.sleep(0.02)
-        assert (record.last_error, record.state, house.tokens) == ("its time to live is over", "terminated", [])
+        assert (record.last_error, record.state, harness.tokens) == ("its time to live is over", "terminated", [])
         with pytest.raises(BoxRefused, match=r'box "web" is terminated \(it no longer exists\): its time to live is over'):
             await boxes.get("web")
-        assert house.left() == []
+        assert harness.left() == []
 
 
 @pytest.mark.req("hooks.rule.2.5-once-after")
 @pytest.mark.parametrize("keep", [False, True], ids=["owned", "kept"])
-async def test_destroy_hooks_run_once_and_when_they_do_the_box_is_gone(house: House, keep: bool) -> None:
+async def test_destroy_hooks_run_once_and_when_they_do_the_box_is_gone(harness: Harness, keep: bool) -> None:
     """The hook looks for its folder and its processes; so it does before the end, to show that it would find them."""
-    looks = house.hook("looks", LOOKS, {"HERE": str(house.folder)})
-    async with house.boxes(hooks=[looks]) as boxes:
+    looks = harness.hook("looks", LOOKS, {"HERE": str(harness.folder)})
+    async with harness.boxes(hooks=[looks]) as boxes:
         box = await boxes.create("web", kept=keep)
-        (house.folder / "generation").write_text(box.generation)
+        (harness.folder / "generation").write_text(box.generation)
         subprocess.run([looks.path], env=os.environ | looks.env, input=b"", check=True)
-        before = (house.folder / "found").read_text().splitlines()
+        before = (harness.folder / "found").read_text().splitlines()
         assert before[0] == "its folder"
         assert {f"/proc/{process.pid}/environ" for process in holders_of(box.generation)} == set(before[1:])
         assert len(before) >= 2  # its launcher; an ordinary user may not look at its porter
-        (house.folder / "found").unlink()
+        (harness.folder / "found").unlink()
         await asyncio.gather(boxes.destroy("web"), box.destroy())
         await boxes.destroy("web")
-    assert (house.folder / "found").read_text() == ""
-    assert (house.folder / "runs").read_text() == "looked\nlooked\n"
+    assert (harness.folder / "found").read_text() == ""
+    assert (harness.folder / "runs").read_text() == "looked\nlooked\n"
 
 
 @pytest.mark.req("hooks.scenario.destroy-05")
 @pytest.mark.parametrize("found", [False, True], ids=["when it is looked for", "when it is to be ended"])
 async def test_destroying_a_box_that_its_backend_has_no_more_is_a_success(
-    house: House, found: bool, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def gone() -> None:
         raise BoxNotFound("no such box")
 
-    async with house.boxes(hooks=[house.mint]) as boxes:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await boxes.create("web")
         await box.instance.destroy()  # behind the manager's back
         if found:
@@ -159,27 +161,27 @@ async def test_destroying_a_box_that_its_backend_has_no_more_is_a_success(
             boxes.disown(box.generation)
         with pytest.raises(BoxNotFound):
             await boxes.backend("namespaces").find("web")
-        assert house.events == ["box.create"]
+        assert harness.events == ["box.create"]
         assert await boxes.destroy("web") == ""
-        assert house.events == ["box.create", "box.destroy"]
-        assert (house.tokens, await boxes.list(), house.left()) == ([], [], [])
+        assert harness.events == ["box.create", "box.destroy"]
+        assert (harness.tokens, await boxes.list(), harness.left()) == ([], [], [])
 
 
 @pytest.mark.req("hooks.scenario.destroy-07", "hooks.naive.22")
-async def test_a_box_that_died_is_a_tombstone_and_destroying_that_asks_no_backend_and_runs_no_hook(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_a_box_that_died_is_a_tombstone_and_destroying_that_asks_no_backend_and_runs_no_hook(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await boxes.create("web")
         kill_porter(box.generation)
         while (await boxes.record("web")).lifecycle != "terminated":
             await asyncio.sleep(0.01)
-        assert house.events == ["box.create", "box.destroy"]
-        assert house.tokens == []
+        assert harness.events == ["box.create", "box.destroy"]
+        assert harness.tokens == []
         asked: list[str] = []
-        async with house.boxes() as others:
+        async with harness.boxes() as others:
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(others, "backend", asked.append)
                 assert await others.destroy("web") == ""
             assert await others.list() == []
             assert await others.destroy("web") == ""
-        assert (asked, house.events) == ([], ["box.create", "box.destroy"])
+        assert (asked, harness.events) == ([], ["box.create", "box.destroy"])
         await boxes.create("web")  # its id is free again

@@ -17,7 +17,7 @@ from serai.boxes.backends.local import holders_of
 from serai.boxes.box_records import BoxRecord, BoxStore
 from serai.errors import BoxFailed, BoxRefused, PeerError, SeraiError
 from serai.wire import process_tree
-from tests.boxes.houses import House, kill_porter, text
+from tests.boxes.houses import Harness, kill_porter, text
 
 ROOT = Path(__file__).parents[2]
 MOST = 200  # steps; there are fewer
@@ -25,46 +25,46 @@ MOST = 200  # steps; there are fewer
 PLACES = [str(ROOT), str(Path(serai.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
 
 
-async def settled(house: House) -> None:
+async def settled(harness: Harness) -> None:
     """The next start alone leaves nothing but tombstones and what has a keeper. That is ended here, once it was seen to live.
 
     A keeper whose creator died may be settling its box at the same moment: that one comes to its end by itself.
     """
-    async with house.boxes():
+    async with harness.boxes():
         pass
-    store = BoxStore(house.home)
+    store = BoxStore(harness.home)
     async with asyncio.timeout(30):
-        while not all([await _is_settled(house, store, record) for record in store.all()]):
+        while not all([await _is_settled(harness, store, record) for record in store.all()]):
             await asyncio.sleep(0.01)
     living = [record for record in store.all() if record.lifecycle != "terminated"]
     store.close()
-    assert house.tokens == [token for record in living for token in record.hook_state.values()]
-    assert living or house.left() == []
-    async with house.boxes() as boxes:
+    assert harness.tokens == [token for record in living for token in record.hook_state.values()]
+    assert living or harness.left() == []
+    async with harness.boxes() as boxes:
         for record in living:
             assert await text(await boxes.get(record.generation), "echo alive") == "alive\n"
         for record in await boxes.list():
             await boxes.destroy(record.generation)
         assert await boxes.list() == []
-    assert (house.tokens, house.left()) == ([], [])
-    assert house.events == [] or (house.events[0] == "box.create" and set(house.events[1:]) == {"box.destroy"})
+    assert (harness.tokens, harness.left()) == ([], [])
+    assert harness.events == [] or (harness.events[0] == "box.create" and set(harness.events[1:]) == {"box.destroy"})
 
 
-async def _is_settled(house: House, store: BoxStore, record: BoxRecord) -> bool:
+async def _is_settled(harness: Harness, store: BoxStore, record: BoxRecord) -> bool:
     """A tombstone, or kept by a keeper that was told to; not yet, when somebody is at it. With nobody there it never will be."""
     if record.lifecycle == "terminated":
         return True
     if not process_tree.is_alive(record.owner):
         assert store.by_generation(record.generation) != record, f"{record} was not settled"
         return False  # until a moment ago somebody was
-    answer = await ownership.ask_keeper(os.path.join(house.home, record.generation), "state", timeout=30)
+    answer = await ownership.ask_keeper(os.path.join(harness.home, record.generation), "state", timeout=30)
     return answer is not None and bool(answer["kept"])
 
 
-def doomed(house: House, kind: str, step: int | str) -> bool:
+def doomed(harness: Harness, kind: str, step: int | str) -> bool:
     """Whether it lived through all its steps."""
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(PLACES)}
-    command = [sys.executable, "-m", "tests.boxes.doomed", str(house.folder), kind, str(step)]
+    command = [sys.executable, "-m", "tests.boxes.doomed", str(harness.folder), kind, str(step)]
     ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=50, check=False)
     assert ran.returncode in (0, -signal.SIGKILL), ran.stderr
     return ran.returncode == 0 and ran.stdout == "done\n"
@@ -79,13 +79,13 @@ def test_a_manager_killed_at_any_step_leaves_nothing(tmp_path: Path, kind: str, 
     """Each eighth step from the first on, until one run reaches its end."""
     for step in range(first, MOST, 8):
         (tmp_path / str(step)).mkdir()
-        house = House(tmp_path / str(step))
-        lived = doomed(house, kind, step)
-        _ = house.generations  # of what it left: that is looked for when it is settled
+        harness = Harness(tmp_path / str(step))
+        lived = doomed(harness, kind, step)
+        _ = harness.generations  # of what it left: that is looked for when it is settled
         try:
-            asyncio.run(settled(house))
+            asyncio.run(settled(harness))
         finally:
-            asyncio.run(house.clear())
+            asyncio.run(harness.clear())
         if lived:
             assert step > 16  # or it had no steps to be killed at
             return
@@ -100,32 +100,32 @@ def test_a_manager_killed_at_any_step_of_a_pause_or_a_resume_costs_no_disk(tmp_p
     """Whatever it was doing: the box is paused or runs, it can be brought to run, and it has its data and its time to live."""
     for step in range(first, MOST, 4):
         (tmp_path / str(step)).mkdir()
-        house = House(tmp_path / str(step))
-        lived = doomed(house, "halting", step)
+        harness = Harness(tmp_path / str(step))
+        lived = doomed(harness, "halting", step)
         try:
-            asyncio.run(_has_its_data(house))
+            asyncio.run(_has_its_data(harness))
         finally:
-            asyncio.run(house.clear())
+            asyncio.run(harness.clear())
         if lived:
             assert step > 8
             return
     pytest.fail("it never reached its end")
 
 
-async def _has_its_data(house: House) -> None:
+async def _has_its_data(harness: Harness) -> None:
     async with asyncio.timeout(30):
-        while await _data(house) != "data\n":
+        while await _data(harness) != "data\n":
             pass
-    async with house.boxes() as boxes:
+    async with harness.boxes() as boxes:
         box = await boxes.get("web")
         assert box.record.expires_at is not None
         await box.destroy()
-    assert house.events == ["box.create", "box.destroy"]
+    assert harness.events == ["box.create", "box.destroy"]
 
 
-async def _data(house: House) -> str:
+async def _data(harness: Harness) -> str:
     """What is on its disk; nothing while its keeper, whose caller was killed, is still in the middle of a pause."""
-    async with house.boxes() as boxes:
+    async with harness.boxes() as boxes:
         [record] = await boxes.list()
         alive = process_tree.is_alive(record.owner)
         if record.state == "paused" and not alive:
@@ -139,18 +139,18 @@ async def _data(house: House) -> str:
 
 
 @pytest.mark.req("hooks.rule.2.3-hooks-done", "hooks.rule.2.4-intent-replay")
-async def test_a_manager_killed_between_two_destroy_hooks_told_the_first_for_good(house: House) -> None:
+async def test_a_manager_killed_between_two_destroy_hooks_told_the_first_for_good(harness: Harness) -> None:
     """The second hook kills whoever runs it, the first time. The next start runs that one again and no other."""
-    assert not doomed(house, "owned", "hook")
-    assert (house.folder / "killings").read_text() == "killed\n"
-    store = BoxStore(house.home)
+    assert not doomed(harness, "owned", "hook")
+    assert (harness.folder / "killings").read_text() == "killed\n"
+    store = BoxStore(harness.home)
     assert [record.hooks_done for record in store.all()] == [["mint"]]
     store.close()
-    async with house.boxes():
+    async with harness.boxes():
         pass
-    assert (house.folder / "killings").read_text() == "killed\ntold\n"
-    assert house.events == ["box.create", "box.destroy"]
-    await settled(house)
+    assert (harness.folder / "killings").read_text() == "killed\ntold\n"
+    assert harness.events == ["box.create", "box.destroy"]
+    await settled(harness)
 
 
 # -- the keeper -------------------------------------------------------------------------------------------------------------------
@@ -168,16 +168,16 @@ async def gone(boxes: Boxes, box: Box) -> None:
 
 
 @pytest.mark.req("hooks.box.keeper-killed")
-async def test_a_killed_keeper_takes_its_box_along_and_the_next_start_settles_it(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_a_killed_keeper_takes_its_box_along_and_the_next_start_settles_it(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await kept(boxes)
         os.kill(process_tree.identity_pid(box.record.owner), signal.SIGKILL)
         await _no_processes(box)
-        assert len(house.tokens) == 1
-    async with house.boxes() as boxes:
+        assert len(harness.tokens) == 1
+    async with harness.boxes() as boxes:
         [record] = await boxes.list()
         assert (record.lifecycle, record.last_error) == ("terminated", "its keeper died")
-    assert (house.tokens, house.left(), house.events) == ([], [], ["box.create", "box.destroy"])
+    assert (harness.tokens, harness.left(), harness.events) == ([], [], ["box.create", "box.destroy"])
 
 
 @pytest.mark.slow
@@ -188,24 +188,24 @@ async def test_a_keeper_killed_at_any_step_of_settling_leaves_the_rest_to_the_ne
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent / "doom"), *PLACES]))
     for step in range(first, MOST, 3):
         (tmp_path / str(step)).mkdir()
-        house = House(tmp_path / str(step))
+        harness = Harness(tmp_path / str(step))
         monkeypatch.setenv("SERAI_DOOM", str(step))
-        async with house.boxes(hooks=[house.mint]) as boxes:
+        async with harness.boxes(hooks=[harness.mint]) as boxes:
             box = await kept(boxes)
         pid = process_tree.identity_pid(box.record.owner)
         os.kill(pid, signal.SIGTERM)
         async with asyncio.timeout(30):
             while process_tree.is_alive(box.record.owner):
                 await asyncio.sleep(0.01)
-        store = BoxStore(house.home)
+        store = BoxStore(harness.home)
         record = store.get("web")
         store.close()
         lived = record is not None and record.lifecycle == "terminated" and record.last_error == "its keeper was told to end"
         try:
-            await settled(house)
+            await settled(harness)
         finally:
-            await house.clear()
-        assert len(house.events) >= 2
+            await harness.clear()
+        assert len(harness.events) >= 2
         if lived:
             return
     pytest.fail("it never reached its end")
@@ -213,15 +213,15 @@ async def test_a_keeper_killed_at_any_step_of_settling_leaves_the_rest_to_the_ne
 
 @pytest.mark.req("hooks.box.creator-killed")
 @pytest.mark.parametrize("call", ["KeeperHolder.start", "BoxClient.init"])
-async def test_a_creator_that_dies_before_the_box_is_there_leaves_it_to_the_keeper(house: House, call: str) -> None:
+async def test_a_creator_that_dies_before_the_box_is_there_leaves_it_to_the_keeper(harness: Harness, call: str) -> None:
     """Nobody starts again here: the keeper alone sees to it."""
-    assert not doomed(house, "kept", call)
-    store = BoxStore(house.home)
+    assert not doomed(harness, "kept", call)
+    store = BoxStore(harness.home)
     async with asyncio.timeout(30):
-        while store.all() or house.left():
+        while store.all() or harness.left():
             await asyncio.sleep(0.02)
     store.close()
-    assert (house.tokens, house.events) == ([], ["box.create", "box.destroy"])
+    assert (harness.tokens, harness.events) == ([], ["box.create", "box.destroy"])
 
 
 # -- the porter -------------------------------------------------------------------------------------------------------------------
@@ -235,8 +235,8 @@ async def _no_processes(box: Box) -> None:
 
 @pytest.mark.req("hooks.box.porter-killed")
 @pytest.mark.parametrize("keep", [False, True], ids=["owned", "kept"])
-async def test_a_killed_porter_ends_its_box_with_its_hooks(house: House, keep: bool) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_a_killed_porter_ends_its_box_with_its_hooks(harness: Harness, keep: bool) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await boxes.create("web", kept=keep)
         running = asyncio.create_task(box.exec("sleep 1000"))
         await asyncio.sleep(0)
@@ -246,25 +246,25 @@ async def test_a_killed_porter_ends_its_box_with_its_hooks(house: House, keep: b
         await gone(boxes, box)
         record = await boxes.record("web")
         assert record.last_error.startswith("its processes ended")
-        assert (house.tokens, house.left(), house.events) == ([], [], ["box.create", "box.destroy"])
+        assert (harness.tokens, harness.left(), harness.events) == ([], [], ["box.create", "box.destroy"])
 
 
-async def test_a_porter_killed_while_its_script_runs_fails_the_create(house: House) -> None:
-    async with house.boxes(hooks=[house.mint]) as boxes:
+async def test_a_porter_killed_while_its_script_runs_fails_the_create(harness: Harness) -> None:
+    async with harness.boxes(hooks=[harness.mint]) as boxes:
         making = asyncio.create_task(boxes.create("web", script=b"#!/bin/sh\nexec sleep 1000\n"))
         async with asyncio.timeout(30):
-            while not (found := _scripts(house)):
+            while not (found := _scripts(harness)):
                 await asyncio.sleep(0.01)
         for generation in found:
             kill_porter(generation)
         with pytest.raises(SeraiError):
             await making
-        assert (house.tokens, house.left(), await boxes.list()) == ([], [], [])
+        assert (harness.tokens, harness.left(), await boxes.list()) == ([], [], [])
 
 
-def _scripts(house: House) -> list[str]:
+def _scripts(harness: Harness) -> list[str]:
     """The generations of boxes whose init script has begun."""
-    names = [name for name in os.listdir(house.home) if len(name) == 16]
+    names = [name for name in os.listdir(harness.home) if len(name) == 16]
     return [name for name in names if _sleeping(name)]
 
 

@@ -12,7 +12,7 @@ from serai.boxes import Boxes, Hook
 from serai.boxes.manager import read
 from serai.errors import BadSettings
 from serai.limits import Limits
-from tests.boxes.houses import House
+from tests.boxes.houses import Harness
 
 
 def settings(**boxes: Any) -> dict[str, Any]:
@@ -62,15 +62,15 @@ def test_a_typing_error_is_an_error_that_names_the_file(config: dict[str, Any]) 
 
 @pytest.mark.req("hooks.settings.paths")
 async def test_a_hook_named_by_a_relative_path_is_told_of_the_end_wherever_we_are_then(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(house.folder)
-    async with house.boxes() as boxes:
-        box = await boxes.create("web", hooks=[Hook("./mint", env=house.mint.env)])
-        assert len(house.tokens) == 1
+    monkeypatch.chdir(harness.folder)
+    async with harness.boxes() as boxes:
+        box = await boxes.create("web", hooks=[Hook("./mint", env=harness.mint.env)])
+        assert len(harness.tokens) == 1
         monkeypatch.chdir("/")
         assert await box.destroy() == ""
-        assert house.tokens == []
+        assert harness.tokens == []
 
 
 async def test_a_key_file_is_looked_at_when_boxes_are_opened(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def zot_guest(folder: Path, *, guest_toml: str = "", exec: str = "python3", **fi
 
 
 @dataclass(frozen=True)
-class House:
+class Harness:
     """A person's home and a project, both empty at first."""
 
     root: Path

@@ -171,14 +171,14 @@ async def until(host: Host, id: str, state: GuestState) -> None:
 
 async def changed(host: Host, fits: Callable[[], bool]) -> None:
     """Wait until the state of the house fits; looked at whenever somebody's state or offer is another."""
-    before, done = host.house._on_change, asyncio.get_running_loop().create_future()
+    before, done = host.context._on_change, asyncio.get_running_loop().create_future()
 
     def look() -> None:
         before()
         if not done.done() and fits():
             done.set_result(None)
 
-    host.house._on_change = look
+    host.context._on_change = look
     if not fits():
         await done
 
@@ -249,12 +249,12 @@ async def reaped(*processes: int) -> None:
 
 def states(host: Host, id: str) -> list[GuestState]:
     """The states of a guest from now on, as they come."""
-    before, seen = host.house._on_change, [host.guest(id).state]
+    before, seen = host.context._on_change, [host.guest(id).state]
 
     def look() -> None:
         before()
         if host.guest(id).state is not seen[-1]:
             seen.append(host.guest(id).state)
 
-    host.house._on_change = look
+    host.context._on_change = look
     return seen

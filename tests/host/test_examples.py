@@ -106,7 +106,7 @@ async def test_a_killed_guard_is_started_again_by_itself(tmp_path: Path) -> None
         await until(host, "guard", GuestState.BACKING_OFF)
         await until(host, "guard", GuestState.READY)
         assert (await host.call_tool("weather", {"city": "Bern"})).text.startswith("Bern: ")
-        assert list(host.house.notes)[-1] == "[serai] guard crashed, restarting..."
+        assert list(host.context.notes)[-1] == "[serai] guard crashed, restarting..."
 
 
 async def test_the_panel_moves_filters_and_picks(tmp_path: Path) -> None:
@@ -114,21 +114,21 @@ async def test_the_panel_moves_filters_and_picks(tmp_path: Path) -> None:
     async with opened(tmp_path, PANEL, surface=window) as host:
         assert (await host.call_tool("picked")).text == "nothing was picked yet"
         await host.typed("/pick")
-        panel = host.house.panels.open
+        panel = host.context.panels.open
         assert panel is not None
         assert (panel.title, panel.lines[:2], panel.owner) == ("Harbours", ("> Antwerp", "  Bergen"), "zot:harbours")
-        host.house.panels.press("down")
+        host.context.panels.press("down")
         await window.shown(lambda action: isinstance(action, OpenPanel) and action.panel.lines[1] == "> Bergen")
-        host.house.panels.type("ń")
+        host.context.panels.type("ń")
         await window.shown(lambda action: isinstance(action, OpenPanel) and action.panel.lines == ("> Gdańsk",))
-        host.house.panels.press("enter")
+        host.context.panels.press("enter")
         await window.shown(lambda action: action == Notice("picked Gdańsk", "success", "harbours"))
         assert any(isinstance(action, ClosePanel) for action in window.actions)
-        assert host.house.panels.open is None
+        assert host.context.panels.open is None
         assert (await host.call_tool("picked")).text == "Gdańsk"
         await host.typed("/pick")
-        host.house.panels.press("esc")
-        assert host.house.panels.open is None
+        host.context.panels.press("esc")
+        assert host.context.panels.open is None
         assert (await host.call_tool("picked")).text == "Gdańsk"
 
 

@@ -16,14 +16,14 @@ from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone
 from serai.host.guest_manifest import GuestManifest
 from serai.host.installation import add, add_url, choose, is_url, remove, set_enabled
 from tests.host import unprivileged
-from tests.host.folders import House, folders, zot_guest
+from tests.host.folders import Harness, folders, zot_guest
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path)
-    house.project.mkdir()
-    return house
+def harness(tmp_path: Path) -> Harness:
+    harness = Harness(tmp_path)
+    harness.project.mkdir()
+    return harness
 
 
 @pytest.fixture
@@ -37,83 +37,83 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def left(house: House) -> list[str]:
+def left(harness: Harness) -> list[str]:
     """Everything in the user's guests, hidden things too."""
-    return sorted(os.listdir(house.user)) if house.user.exists() else []
+    return sorted(os.listdir(harness.user)) if harness.user.exists() else []
 
 
 # -- add
 
 
-def test_a_folder_is_copied_with_modes_and_links(house: House, source: Path) -> None:
-    target = add(str(source), environ=house.environ)
-    assert target == house.user / "weather"
+def test_a_folder_is_copied_with_modes_and_links(harness: Harness, source: Path) -> None:
+    target = add(str(source), environ=harness.environ)
+    assert target == harness.user / "weather"
     assert stat.S_IMODE((target / "run").stat().st_mode) == 0o751
     assert (target / "lib" / "link.py").readlink() == Path("../run")
-    assert folders(house.find()) == left(house) == ["weather"]
+    assert folders(harness.find()) == left(harness) == ["weather"]
 
 
 @pytest.mark.req("zot.ours.1.4-canonical-path")
 def test_the_path_is_made_canonical_before_its_base_name_is_taken(
-    house: House, source: Path, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source / "lib")
-    assert add("..", environ=house.environ) == house.user / "weather"
-    remove(choose(house.find(), "weather"))
+    assert add("..", environ=harness.environ) == harness.user / "weather"
+    remove(choose(harness.find(), "weather"))
     monkeypatch.chdir(source)
-    assert add(".", environ=house.environ) == house.user / "weather"
+    assert add(".", environ=harness.environ) == harness.user / "weather"
 
 
-def test_another_name_may_be_given(house: House, source: Path) -> None:
-    assert add(str(source), environ=house.environ, name="other") == house.user / "other"
+def test_another_name_may_be_given(harness: Harness, source: Path) -> None:
+    assert add(str(source), environ=harness.environ, name="other") == harness.user / "other"
 
 
 @pytest.mark.parametrize("name", [".", "..", ".hidden", "a/b", "a\0b"])
-def test_a_name_that_would_not_be_found_is_refused(house: House, source: Path, name: str) -> None:
+def test_a_name_that_would_not_be_found_is_refused(harness: Harness, source: Path, name: str) -> None:
     with pytest.raises(NoGuest, match="no name for a guest's folder"):
-        add(str(source), environ=house.environ, name=name)
-    assert left(house) == []
+        add(str(source), environ=harness.environ, name=name)
+    assert left(harness) == []
 
 
-def test_what_is_there_already_is_not_overwritten(house: House, source: Path) -> None:
-    add(str(source), environ=house.environ)
+def test_what_is_there_already_is_not_overwritten(harness: Harness, source: Path) -> None:
+    add(str(source), environ=harness.environ)
     with pytest.raises(BadSettings, match="already exists; remove it first") as raised:
-        add(str(source), environ=house.environ)
+        add(str(source), environ=harness.environ)
     assert "serai guest remove weather" in raised.value.hint
-    assert left(house) == ["weather"]
+    assert left(harness) == ["weather"]
 
 
 @pytest.mark.req("host.trust.hidden-guard")
-def test_an_id_that_is_there_already_is_refused(house: House, source: Path) -> None:
+def test_an_id_that_is_there_already_is_refused(harness: Harness, source: Path) -> None:
     """Its folder would sort first, and then it would be started in the other's place."""
-    other = zot_guest(house.user / "other", name="weather", guest_toml="guard = true")
+    other = zot_guest(harness.user / "other", name="weather", guest_toml="guard = true")
     with pytest.raises(BadSettings, match=f"zot:weather is there already, in {other}") as raised:
-        add(str(source), environ=house.environ, name="aaa")
+        add(str(source), environ=harness.environ, name="aaa")
     assert "serai guest remove other" in raised.value.hint
-    assert left(house) == ["other"]
+    assert left(harness) == ["other"]
 
 
-def test_settings_that_cannot_be_read_are_told_before_anything_is_copied(house: House, source: Path) -> None:
-    house.user.parent.mkdir(parents=True)
-    (house.user.parent / "config.toml").write_text("guest = 1")
+def test_settings_that_cannot_be_read_are_told_before_anything_is_copied(harness: Harness, source: Path) -> None:
+    harness.user.parent.mkdir(parents=True)
+    (harness.user.parent / "config.toml").write_text("guest = 1")
     with pytest.raises(BadSettings, match="guest"):
-        add(str(source), environ=house.environ)
-    assert left(house) == []
+        add(str(source), environ=harness.environ)
+    assert left(harness) == []
 
 
-def test_what_a_killed_one_left_is_swept_up_and_what_is_being_made_is_not(house: House, source: Path) -> None:
+def test_what_a_killed_one_left_is_swept_up_and_what_is_being_made_is_not(harness: Harness, source: Path) -> None:
     for name in (".serai-dead", ".serai-alive", ".other"):
-        (house.user / name / "part").mkdir(parents=True)
-    descriptor = os.open(house.user / ".serai-alive", os.O_RDONLY)
+        (harness.user / name / "part").mkdir(parents=True)
+    descriptor = os.open(harness.user / ".serai-alive", os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        add(str(source), environ=house.environ)
+        add(str(source), environ=harness.environ)
     finally:
         os.close(descriptor)
-    assert left(house) == [".other", ".serai-alive", "weather"]
+    assert left(harness) == [".other", ".serai-alive", "weather"]
 
 
-def test_all_that_is_made_is_the_persons_alone(house: House, source: Path, tmp_path: Path) -> None:
+def test_all_that_is_made_is_the_persons_alone(harness: Harness, source: Path, tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         add(str(source), environ={"SERAI_HOME": str(tmp_path / "config" / "serai")})
@@ -123,42 +123,42 @@ def test_all_that_is_made_is_the_persons_alone(house: House, source: Path, tmp_p
     assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
 
 
-def test_an_empty_path_is_not_this_folder(house: House, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_path_is_not_this_folder(harness: Harness, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source)
     with pytest.raises(BadSettings, match="the path is empty"):
-        add("", environ=house.environ)
-    assert left(house) == []
+        add("", environ=harness.environ)
+    assert left(harness) == []
 
 
-def test_what_is_no_guest_is_refused(house: House, tmp_path: Path) -> None:
+def test_what_is_no_guest_is_refused(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(BadManifest, match="source lacks extension.json or manifest.yaml"):
-        add(str(tmp_path / "bare"), environ=house.environ)
+        add(str(tmp_path / "bare"), environ=harness.environ)
     for name in ("file", "gone"):
         with pytest.raises(NoGuest, match="not a directory: "):
-            add(str(tmp_path / name), environ=house.environ)
+            add(str(tmp_path / name), environ=harness.environ)
 
 
 @pytest.mark.parametrize("link", ["/etc/hostname", "../../secret", "../weather/run", "lib/../../out"])
-def test_a_link_that_leads_out_is_an_error_and_nothing_is_left(house: House, source: Path, link: str) -> None:
+def test_a_link_that_leads_out_is_an_error_and_nothing_is_left(harness: Harness, source: Path, link: str) -> None:
     (source / "out").symlink_to(link)
     with pytest.raises(BadManifest, match="out is a link that leads out of the guest's folder"):
-        add(str(source), environ=house.environ)
-    assert left(house) == []
+        add(str(source), environ=harness.environ)
+    assert left(harness) == []
 
 
-def test_what_cannot_be_copied_is_an_error_and_nothing_is_left(house: House, source: Path) -> None:
+def test_what_cannot_be_copied_is_an_error_and_nothing_is_left(harness: Harness, source: Path) -> None:
     os.mkfifo(source / "pipe")
     with pytest.raises(NotWritten, match="cannot be copied: .*pipe is neither a file nor a folder"):
-        add(str(source), environ=house.environ)
-    assert left(house) == []
+        add(str(source), environ=harness.environ)
+    assert left(harness) == []
 
 
-def test_a_folder_is_not_copied_into_itself(house: House, tmp_path: Path) -> None:
+def test_a_folder_is_not_copied_into_itself(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "extension.json").touch()
     with pytest.raises(BadSettings, match="into itself"):
-        add(str(tmp_path), environ=house.environ)
+        add(str(tmp_path), environ=harness.environ)
 
 
 # -- add from a URL
@@ -174,10 +174,10 @@ def test_what_is_copied(source: str) -> None:
     assert not is_url(source)
 
 
-def test_a_folder_that_is_there_is_copied_whatever_its_name(house: House, source: Path) -> None:
+def test_a_folder_that_is_there_is_copied_whatever_its_name(harness: Harness, source: Path) -> None:
     folder = source.rename(source.with_name("my.git"))
     assert not is_url(str(folder))
-    assert add(str(folder), environ=house.environ) == house.user / "my.git"
+    assert add(str(folder), environ=harness.environ) == harness.user / "my.git"
 
 
 @pytest.fixture
@@ -191,59 +191,59 @@ def repository(source: Path, environ: dict[str, str]) -> str:
     return f"file://{target}"
 
 
-async def test_a_repository_is_cloned_without_its_history(house: House, repository: str, environ: dict[str, str]) -> None:
-    target = await add_url(repository, environ={**environ, **house.environ})
-    assert target == house.user / "weather"
+async def test_a_repository_is_cloned_without_its_history(harness: Harness, repository: str, environ: dict[str, str]) -> None:
+    target = await add_url(repository, environ={**environ, **harness.environ})
+    assert target == harness.user / "weather"
     assert (target / ".git" / "shallow").exists()
-    assert folders(house.find()) == left(house) == ["weather"]
+    assert folders(harness.find()) == left(harness) == ["weather"]
 
 
-async def test_a_repository_without_a_manifest_is_rolled_back(house: House, repository: str, environ: dict[str, str]) -> None:
+async def test_a_repository_without_a_manifest_is_rolled_back(harness: Harness, repository: str, environ: dict[str, str]) -> None:
     source = Path(repository.removeprefix("file://")).with_suffix("")
     (source / "extension.json").unlink()
     env = {**environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
     name = ["-c", "user.name=x", "-c", "user.email=x@y"]
     subprocess.run(["git", *name, "commit", "-qam", "x"], cwd=source, env=env, check=True, timeout=30)
     with pytest.raises(BadManifest, match="installed dir lacks extension.json .*; aborted and rolled back"):
-        await add_url(f"file://{source}/.git", environ={**environ, **house.environ}, name="weather")
-    assert left(house) == []
+        await add_url(f"file://{source}/.git", environ={**environ, **harness.environ}, name="weather")
+    assert left(harness) == []
 
 
-async def test_a_clone_that_fails_says_what_git_said(house: House, environ: dict[str, str]) -> None:
+async def test_a_clone_that_fails_says_what_git_said(harness: Harness, environ: dict[str, str]) -> None:
     with pytest.raises(PeerGone, match="git clone failed .exit status 128.; stderr ended with: .*nowhere/weather.git"):
-        await add_url("file:///nowhere/weather.git", environ={**environ, **house.environ})
-    assert left(house) == []
+        await add_url("file:///nowhere/weather.git", environ={**environ, **harness.environ})
+    assert left(harness) == []
 
 
 @pytest.mark.parametrize("url", ["--upload-pack=touch ran.git", "ext::touch ran.git"])
 async def test_an_address_is_neither_an_option_nor_a_program(
-    house: House, environ: dict[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, environ: dict[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PeerGone):
-        await add_url(url, environ={**environ, **house.environ}, name="weather")
+        await add_url(url, environ={**environ, **harness.environ}, name="weather")
     assert not (tmp_path / "ran.git").exists()
-    assert left(house) == []
+    assert left(harness) == []
 
 
-def with_git(house: House, folder: Path, script: str) -> dict[str, str]:
+def with_git(harness: Harness, folder: Path, script: str) -> dict[str, str]:
     """An environment whose git is this script; its seventh argument is where to clone to."""
     program = folder / "bin" / "git"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return {**house.environ, "PATH": f"{program.parent}:/usr/bin:/bin"}
+    return {**harness.environ, "PATH": f"{program.parent}:/usr/bin:/bin"}
 
 
-async def test_a_clone_cannot_ask_and_leaves_nothing_when_it_fails(house: House, tmp_path: Path) -> None:
-    environ = with_git(house, tmp_path, 'mkdir "$7"; echo "$5 $6 $GIT_TERMINAL_PROMPT" >&2; exit 3')
+async def test_a_clone_cannot_ask_and_leaves_nothing_when_it_fails(harness: Harness, tmp_path: Path) -> None:
+    environ = with_git(harness, tmp_path, 'mkdir "$7"; echo "$5 $6 $GIT_TERMINAL_PROMPT" >&2; exit 3')
     with pytest.raises(PeerGone, match="-- https://example.org/weather 0"):
         await add_url("https://example.org/weather", environ=environ)
-    assert left(house) == []
+    assert left(harness) == []
 
 
-async def test_a_password_in_the_address_is_not_shown(house: House, tmp_path: Path) -> None:
-    environ = with_git(house, tmp_path, 'echo "no such $6" >&2; exit 128')
+async def test_a_password_in_the_address_is_not_shown(harness: Harness, tmp_path: Path) -> None:
+    environ = with_git(harness, tmp_path, 'echo "no such $6" >&2; exit 128')
     with pytest.raises(PeerGone) as raised:
         await add_url("https://me:secret@example.org/weather", environ=environ)
     assert raised.value.stderr == "no such https://…@example.org/weather\n"
@@ -251,8 +251,8 @@ async def test_a_password_in_the_address_is_not_shown(house: House, tmp_path: Pa
 
 
 @pytest.mark.parametrize("password", ["se@cret", "se/cret", "@/se@@cret/", "cret@"])
-async def test_a_password_is_not_shown_whatever_it_is_made_of(house: House, tmp_path: Path, password: str) -> None:
-    environ = with_git(house, tmp_path, 'echo "no such $6, and no host cret@example.org or se" >&2; exit 128')
+async def test_a_password_is_not_shown_whatever_it_is_made_of(harness: Harness, tmp_path: Path, password: str) -> None:
+    environ = with_git(harness, tmp_path, 'echo "no such $6, and no host cret@example.org or se" >&2; exit 128')
     with pytest.raises(PeerGone) as raised:
         await add_url(f"https://me:{password}@example.org/weather", environ=environ, name="weather")
     assert "cret" not in str(raised.value)
@@ -260,52 +260,54 @@ async def test_a_password_is_not_shown_whatever_it_is_made_of(house: House, tmp_
 
 
 async def test_a_clone_with_an_id_that_is_there_already_is_rolled_back(
-    house: House, repository: str, environ: dict[str, str]
+    harness: Harness, repository: str, environ: dict[str, str]
 ) -> None:
-    other = zot_guest(house.user / "other", name="weather")
+    other = zot_guest(harness.user / "other", name="weather")
     with pytest.raises(BadSettings, match=f"zot:weather is there already, in {other}"):
-        await add_url(repository, environ={**environ, **house.environ})
-    assert left(house) == ["other"]
+        await add_url(repository, environ={**environ, **harness.environ})
+    assert left(harness) == ["other"]
 
 
-async def test_a_clone_has_a_deadline(house: House, tmp_path: Path) -> None:
-    environ = with_git(house, tmp_path, "exec sleep 600")
+async def test_a_clone_has_a_deadline(harness: Harness, tmp_path: Path) -> None:
+    environ = with_git(harness, tmp_path, "exec sleep 600")
     with pytest.raises(PeerTimeout, match="longer than 0.1 s"):
         await add_url("https://example.org/weather", environ=environ, timeout=0.1)
-    assert left(house) == []
+    assert left(harness) == []
 
 
 # -- remove
 
 
-def test_a_removed_guest_is_gone(house: House, source: Path) -> None:
-    add(str(source), environ=house.environ)
-    remove(choose(house.find(), "weather"))
-    assert left(house) == []
+def test_a_removed_guest_is_gone(harness: Harness, source: Path) -> None:
+    add(str(source), environ=harness.environ)
+    remove(choose(harness.find(), "weather"))
+    assert left(harness) == []
 
 
-def test_of_a_linked_guest_only_the_link_goes(house: House, source: Path) -> None:
-    house.user.mkdir(parents=True)
-    (house.user / "linked").symlink_to(source)
-    remove(choose(house.find(), "linked"))
-    assert left(house) == []
+def test_of_a_linked_guest_only_the_link_goes(harness: Harness, source: Path) -> None:
+    harness.user.mkdir(parents=True)
+    (harness.user / "linked").symlink_to(source)
+    remove(choose(harness.find(), "linked"))
+    assert left(harness) == []
     assert (source / "run").exists()
 
 
-def test_what_was_only_named_is_not_deleted(house: House, source: Path) -> None:
+def test_what_was_only_named_is_not_deleted(harness: Harness, source: Path) -> None:
     with pytest.raises(NoGuest, match="zot:weather is not installed"):
-        remove(choose(house.find(source), "weather"))
+        remove(choose(harness.find(source), "weather"))
     assert (source / "run").exists()
 
 
 @pytest.mark.parametrize("link", [".zot", ".zot/extensions"])
-def test_nothing_outside_of_a_project_is_removed_or_switched_through_a_linked_place(house: House, source: Path, link: str) -> None:
+def test_nothing_outside_of_a_project_is_removed_or_switched_through_a_linked_place(
+    harness: Harness, source: Path, link: str
+) -> None:
     """A project may come with a link to the person's own folders."""
-    (house.project / link).parent.mkdir(exist_ok=True)
-    (house.project / link).symlink_to(source.parent)
+    (harness.project / link).parent.mkdir(exist_ok=True)
+    (harness.project / link).symlink_to(source.parent)
     if link == ".zot":
         (source.parent / "extensions").symlink_to(source.parent)
-    guest = choose(house.find(), "weather")
+    guest = choose(harness.find(), "weather")
     assert guest.scope == "project"
     with pytest.raises(BadManifest, match="outside of"):
         remove(guest)
@@ -314,19 +316,19 @@ def test_nothing_outside_of_a_project_is_removed_or_switched_through_a_linked_pl
     assert enabled(source / "extension.json")
 
 
-def test_of_a_projects_linked_guest_only_the_link_goes(house: House, source: Path) -> None:
-    link = house.project / ".zot" / "extensions" / "linked"
+def test_of_a_projects_linked_guest_only_the_link_goes(harness: Harness, source: Path) -> None:
+    link = harness.project / ".zot" / "extensions" / "linked"
     link.parent.mkdir(parents=True)
     link.symlink_to(source)
-    remove(choose(house.find(), "linked"))
+    remove(choose(harness.find(), "linked"))
     assert (os.path.lexists(link), (source / "run").exists()) == (False, True)
 
 
-def test_a_guest_with_a_long_name_can_be_removed(house: House, source: Path) -> None:
+def test_a_guest_with_a_long_name_can_be_removed(harness: Harness, source: Path) -> None:
     name = "w" * 255
-    add(str(source), environ=house.environ, name=name)
-    remove(choose(house.find(), name))
-    assert left(house) == []
+    add(str(source), environ=harness.environ, name=name)
+    remove(choose(harness.find(), name))
+    assert left(harness) == []
 
 
 def test_a_guest_with_read_only_folders_can_be_removed() -> None:
@@ -343,21 +345,21 @@ print(os.listdir("home/guests"))
         assert unprivileged.run(folder, script) == "[]\n"
 
 
-def test_a_guest_that_cannot_be_deleted_is_there_again(house: House, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add(str(source), environ=house.environ)
+def test_a_guest_that_cannot_be_deleted_is_there_again(harness: Harness, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(str(source), environ=harness.environ)
 
     def refused(path: object) -> None:
         raise PermissionError(1, "not permitted", "some file")
 
     monkeypatch.setattr("shutil.rmtree", refused)
     with pytest.raises(NotWritten, match="cannot be removed: some file: not permitted"):
-        remove(choose(house.find(), "weather"))
-    assert left(house) == ["weather"]
+        remove(choose(harness.find(), "weather"))
+    assert left(harness) == ["weather"]
 
 
-def test_what_cannot_be_removed_is_an_error(house: House, source: Path) -> None:
-    add(str(source), environ=house.environ)
-    guest = choose(house.find(), "weather")
+def test_what_cannot_be_removed_is_an_error(harness: Harness, source: Path) -> None:
+    add(str(source), environ=harness.environ)
+    guest = choose(harness.find(), "weather")
     shutil.rmtree(guest.folder)
     with pytest.raises(NotWritten, match="cannot be removed: No such file or directory"):
         remove(guest)
@@ -367,19 +369,19 @@ def test_what_cannot_be_removed_is_an_error(house: House, source: Path) -> None:
 
 
 @pytest.mark.req("zot.rule.1.4-enable-disable")
-def test_disable_and_enable_change_one_field_and_keep_the_mode(house: House) -> None:
-    folder = zot_guest(house.user / "weather", zoo={"b": 1})
+def test_disable_and_enable_change_one_field_and_keep_the_mode(harness: Harness) -> None:
+    folder = zot_guest(harness.user / "weather", zoo={"b": 1})
     (folder / "extension.json").chmod(0o640)
-    set_enabled(choose(house.find(), "weather"), enabled=False)
-    assert (house.find().guests, [guest.name for guest in house.find().disabled]) == ((), ["weather"])
+    set_enabled(choose(harness.find(), "weather"), enabled=False)
+    assert (harness.find().guests, [guest.name for guest in harness.find().disabled]) == ((), ["weather"])
     assert json.loads((folder / "extension.json").read_text()) == {
         "name": "weather",
         "exec": "python3",
         "zoo": {"b": 1},
         "enabled": False,
     }
-    set_enabled(choose(house.find(), "weather"), enabled=True)
-    assert folders(house.find()) == ["weather"]
+    set_enabled(choose(harness.find(), "weather"), enabled=True)
+    assert folders(harness.find()) == ["weather"]
     assert stat.S_IMODE((folder / "extension.json").stat().st_mode) == 0o640
     assert os.listdir(folder) == ["extension.json"]
 
@@ -388,45 +390,45 @@ def enabled(manifest: Path) -> bool:
     return json.loads(manifest.read_text()).get("enabled", True) is True
 
 
-def test_a_linked_manifest_stays_a_link(house: House) -> None:
-    folder = zot_guest(house.user / "weather")
+def test_a_linked_manifest_stays_a_link(harness: Harness) -> None:
+    folder = zot_guest(harness.user / "weather")
     (folder / "extension.json").rename(folder / "real.json")
     (folder / "extension.json").symlink_to("real.json")
-    set_enabled(choose(house.find(), "weather"), enabled=False)
+    set_enabled(choose(harness.find(), "weather"), enabled=False)
     assert (folder / "extension.json").is_symlink()
     assert not enabled(folder / "real.json")
 
 
 @pytest.mark.parametrize("place", ["user", "project", "ad hoc"])
-def test_a_manifest_elsewhere_is_not_rewritten_through_a_link(house: House, tmp_path: Path, place: str) -> None:
+def test_a_manifest_elsewhere_is_not_rewritten_through_a_link(harness: Harness, tmp_path: Path, place: str) -> None:
     real = zot_guest(tmp_path / "real") / "extension.json"
-    places = {"user": house.user, "project": house.project / ".zot" / "extensions", "ad hoc": tmp_path / "named"}
+    places = {"user": harness.user, "project": harness.project / ".zot" / "extensions", "ad hoc": tmp_path / "named"}
     folder = places[place] / "weather"
     folder.mkdir(parents=True)
     (folder / "extension.json").symlink_to(real)
     with pytest.raises(BadManifest, match="it really lies in .*real/extension.json, outside of ") as raised:
-        set_enabled(choose(house.find(*[folder] if place == "ad hoc" else []), "weather"), enabled=False)
+        set_enabled(choose(harness.find(*[folder] if place == "ad hoc" else []), "weather"), enabled=False)
     assert raised.value.hint
     assert enabled(real)
 
 
-def test_a_guest_that_the_person_linked_is_switched_where_it_lies(house: House, source: Path) -> None:
-    house.user.mkdir(parents=True)
-    (house.user / "linked").symlink_to(source)
-    set_enabled(choose(house.find(), "linked"), enabled=False)
+def test_a_guest_that_the_person_linked_is_switched_where_it_lies(harness: Harness, source: Path) -> None:
+    harness.user.mkdir(parents=True)
+    (harness.user / "linked").symlink_to(source)
+    set_enabled(choose(harness.find(), "linked"), enabled=False)
     assert not enabled(source / "extension.json")
 
 
-def test_what_the_person_switched_off_is_not_switched_on_elsewhere(house: House) -> None:
-    zot_guest(house.user / "weather")
-    guest = choose(house.find(config={"guest": {"weather": {"enabled": False}}}), "weather")
+def test_what_the_person_switched_off_is_not_switched_on_elsewhere(harness: Harness) -> None:
+    zot_guest(harness.user / "weather")
+    guest = choose(harness.find(config={"guest": {"weather": {"enabled": False}}}), "weather")
     with pytest.raises(BadSettings, match="enabled = false"):
         set_enabled(guest, enabled=True)
 
 
-def test_a_manifest_that_cannot_be_rewritten_is_left_as_it_is(house: House) -> None:
-    folder = zot_guest(house.user / "weather")
-    guest = choose(house.find(), "weather")
+def test_a_manifest_that_cannot_be_rewritten_is_left_as_it_is(harness: Harness) -> None:
+    folder = zot_guest(harness.user / "weather")
+    guest = choose(harness.find(), "weather")
     (folder / "extension.json").write_text("{")
     with pytest.raises(BadManifest, match="parse manifest: "):
         set_enabled(guest, enabled=False)
@@ -436,8 +438,8 @@ def test_a_manifest_that_cannot_be_rewritten_is_left_as_it_is(house: House) -> N
         set_enabled(guest, enabled=False)
 
 
-def test_other_dialects_have_no_switch_yet(house: House) -> None:
-    guest = GuestManifest(dialect="serai", name="a", folder=house.user, file=house.user, scope="user", argv=("x",))
+def test_other_dialects_have_no_switch_yet(harness: Harness) -> None:
+    guest = GuestManifest(dialect="serai", name="a", folder=harness.user, file=harness.user, scope="user", argv=("x",))
     with pytest.raises(BadManifest, match="the dialect serai has no such switch yet"):
         set_enabled(guest, enabled=False)
 
@@ -447,62 +449,62 @@ def test_other_dialects_have_no_switch_yet(house: House) -> None:
 
 @pytest.mark.req("zot.ours.1.4-either-name")
 @pytest.mark.parametrize("name", ["zot:weather", "weather", "folder"])
-def test_a_guest_is_known_by_id_name_and_folder(house: House, name: str) -> None:
-    zot_guest(house.user / "folder", name="weather")
-    assert choose(house.find(), name).id == "zot:weather"
+def test_a_guest_is_known_by_id_name_and_folder(harness: Harness, name: str) -> None:
+    zot_guest(harness.user / "folder", name="weather")
+    assert choose(harness.find(), name).id == "zot:weather"
 
 
 @pytest.mark.req("zot.ours.1.4-project-first")
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("folder", ["weather", "other"])
 def test_the_named_one_comes_before_the_projects_and_that_before_the_persons(
-    house: House, tmp_path: Path, folder: str, trusted: bool
+    harness: Harness, tmp_path: Path, folder: str, trusted: bool
 ) -> None:
-    zot_guest(house.user / "weather")
-    zot_guest(house.project / ".zot" / "extensions" / folder, name="weather")
+    zot_guest(harness.user / "weather")
+    zot_guest(harness.project / ".zot" / "extensions" / folder, name="weather")
     named = zot_guest(tmp_path / "named", name="weather")
     if trusted:
-        house.trust.allow(house.project)
-    assert choose(house.find(), "weather").scope == "project"
-    assert choose(house.find(named), "weather").scope == "ad hoc"
+        harness.trust.allow(harness.project)
+    assert choose(harness.find(), "weather").scope == "project"
+    assert choose(harness.find(named), "weather").scope == "ad hoc"
 
 
-def test_the_name_says_more_than_the_folder(house: House) -> None:
-    zot_guest(house.user / "a", name="b")
-    zot_guest(house.user / "b", name="a")
-    assert choose(house.find(), "a").folder.name == "b"
+def test_the_name_says_more_than_the_folder(harness: Harness) -> None:
+    zot_guest(harness.user / "a", name="b")
+    zot_guest(harness.user / "b", name="a")
+    assert choose(harness.find(), "a").folder.name == "b"
 
 
-def test_nobody_of_that_name_names_who_there_is(house: House) -> None:
+def test_nobody_of_that_name_names_who_there_is(harness: Harness) -> None:
     with pytest.raises(NoGuest, match="there is no guest x, nor any other"):
-        choose(house.find(), "x")
-    zot_guest(house.user / "weather")
-    zot_guest(house.user / "off", enabled=False)
+        choose(harness.find(), "x")
+    zot_guest(harness.user / "weather")
+    zot_guest(harness.user / "off", enabled=False)
     with pytest.raises(NoGuest, match="there is no guest x; there is zot:off, zot:weather"):
-        choose(house.find(), "x")
+        choose(harness.find(), "x")
 
 
-def test_who_gives_a_path_for_a_name_is_told_how_folders_are_given(house: House) -> None:
-    zot_guest(house.user / "weather")
+def test_who_gives_a_path_for_a_name_is_told_how_folders_are_given(harness: Harness) -> None:
+    zot_guest(harness.user / "weather")
     with pytest.raises(NoGuest, match=r"there is no guest \./weather") as raised:
-        choose(house.find(), "./weather")
+        choose(harness.find(), "./weather")
     assert "--guest FOLDER" in raised.value.hint
     with pytest.raises(NoGuest) as raised:
-        choose(house.find(), "x")
+        choose(harness.find(), "x")
     assert raised.value.hint == NoGuest.default_hint
 
 
-def test_one_that_is_broken_says_so(house: House) -> None:
-    (house.user / "weather").mkdir(parents=True)
-    (house.user / "weather" / "extension.json").write_text("{}")
+def test_one_that_is_broken_says_so(harness: Harness) -> None:
+    (harness.user / "weather").mkdir(parents=True)
+    (harness.user / "weather" / "extension.json").write_text("{}")
     with pytest.raises(NoGuest, match="weather cannot be read: manifest: name is required"):
-        choose(house.find(), "weather")
+        choose(harness.find(), "weather")
 
 
-def test_one_name_in_two_dialects_has_to_be_said_by_id(house: House) -> None:
-    found = house.find()
+def test_one_name_in_two_dialects_has_to_be_said_by_id(harness: Harness) -> None:
+    found = harness.find()
     zot, piglet = (
-        GuestManifest(dialect=dialect, name="weather", folder=house.user / dialect, file=house.user, scope="user", argv=("x",))
+        GuestManifest(dialect=dialect, name="weather", folder=harness.user / dialect, file=harness.user, scope="user", argv=("x",))
         for dialect in ("zot", "piglet")
     )
     found = type(found)(guests=(zot, piglet))
@@ -511,7 +513,7 @@ def test_one_name_in_two_dialects_has_to_be_said_by_id(house: House) -> None:
     assert choose(found, "piglet:weather") is piglet
 
 
-def test_every_error_says_what_to_do(house: House) -> None:
+def test_every_error_says_what_to_do(harness: Harness) -> None:
     with pytest.raises(SeraiError) as raised:
-        add("/nowhere", environ=house.environ)
+        add("/nowhere", environ=harness.environ)
     assert raised.value.hint

@@ -104,8 +104,8 @@ for frame in frames():
         closed = await asyncio.wait_for(window.shown(lambda action: isinstance(action, ClosePanel)), 15)
         assert isinstance(closed, ClosePanel)
         assert closed.panel.id == "menu"
-        assert host.house.panels.open is None
-        host.house.panels.press("enter")  # goes nowhere
+        assert host.context.panels.open is None
+        host.context.panels.press("enter")  # goes nowhere
 
 
 async def test_a_storm_of_events_to_a_guest_that_is_down_harms_nobody(tmp_path: Path) -> None:

@@ -58,16 +58,16 @@ async def test_notes_are_lines_with_the_guests_name_and_last_until_esc_clears_th
     async with opened(tmp_path, make(tmp_path, TALKER, name="weather")) as host:
         await host.run_command("show", "sun\nrain")
         await host.call_tool("heard", {"say": [["info", "one\ntwo"]]})
-        assert list(host.house.notes) == [
+        assert list(host.context.notes) == [
             "[weather] before ready",
             "[weather] sun",
             "[weather] rain",
             "[weather] one",
             "[weather] two",
         ]
-        assert host.house.escape()
-        assert list(host.house.notes) == []
-        assert not host.house.escape()  # the next Esc is for whoever runs
+        assert host.context.escape()
+        assert list(host.context.notes) == []
+        assert not host.context.escape()  # the next Esc is for whoever runs
 
 
 @pytest.mark.req("app.printing.progress")
@@ -76,7 +76,7 @@ async def test_no_guest_speaks_as_serai(tmp_path: Path) -> None:
     async with opened(tmp_path, make(tmp_path, TALKER, name="serai"), surface=window) as host:
         await host.run_command("show", "log in again")
         assert window.actions == [Notice("before ready", "warn", "zot:serai"), Display("log in again", "zot:serai")]
-        assert list(host.house.notes) == ["[zot:serai] before ready", "[zot:serai] log in again"]
+        assert list(host.context.notes) == ["[zot:serai] before ready", "[zot:serai] log in again"]
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ async def test_of_an_endless_notice_the_beginning_is_shown(tmp_path: Path) -> No
 async def test_of_endless_texts_the_beginning_is_shown_and_the_newest_are_kept(tmp_path: Path) -> None:
     async with opened(tmp_path, make(tmp_path, TALKER)) as host:
         for letter in "abcdefghij":
-            host.house.act(Display(letter * 3_000_000, "probe"))
-        host.house.act(SetWidget("k", "above-input", "w" * 3_000_000))
-        notes = list(host.house.notes)
+            host.context.act(Display(letter * 3_000_000, "probe"))
+        host.context.act(SetWidget("k", "above-input", "w" * 3_000_000))
+        notes = list(host.context.notes)
         assert [note[8:10] for note in notes] == ["dd", "ee", "ff", "gg", "hh", "ii", "jj"]
         assert {len(note) for note in notes} == {len("[probe] ") + 1024 * 1024 + 1}
         window = Window()
@@ -121,11 +121,11 @@ async def test_of_endless_texts_the_beginning_is_shown_and_the_newest_are_kept(t
         assert [one.text for one in window.actions if isinstance(one, Display)] == [
             letter * 1024 * 1024 + "…" for letter in "defghij"
         ]  # the widget, of which the beginning is kept too, takes the place of none
-        host.house.act(Notice("and on", "info", "probe"))
-        assert list(host.house.notes)[-2:] == [notes[-1], "[probe] and on"]
-        assert host.house.escape()
-        host.house.act(Notice("\n".join(map(str, range(2000))), "info", "probe"))
-        assert [next(iter(host.house.notes)), len(host.house.notes)] == ["[probe] 1000", 1000]
+        host.context.act(Notice("and on", "info", "probe"))
+        assert list(host.context.notes)[-2:] == [notes[-1], "[probe] and on"]
+        assert host.context.escape()
+        host.context.act(Notice("\n".join(map(str, range(2000))), "info", "probe"))
+        assert [next(iter(host.context.notes)), len(host.context.notes)] == ["[probe] 1000", 1000]
 
 
 @pytest.mark.req("zot.edge.28")

@@ -58,9 +58,9 @@ async def test_there_is_one_panel_and_whoever_is_displaced_is_told(tmp_path: Pat
         assert window.actions == [OpenPanel(drawn())]
         await host.run_command("open b", "q")
         assert window.actions[1:] == [OpenPanel(Panel("q", "b", owner="zot:b"))]  # an empty title shows the guest's name
-        assert host.house.panels.open == Panel("q", "b", owner="zot:b")
+        assert host.context.panels.open == Panel("q", "b", owner="zot:b")
         assert await panel_frames(host, "a") == [{"type": "panel_close", "panel_id": "p"}]
-        host.house.panels.press("enter")
+        host.context.panels.press("enter")
         assert await panel_frames(host, "a") == [{"type": "panel_close", "panel_id": "p"}]
         assert await panel_frames(host, "b") == [{"type": "panel_key", "panel_id": "q", "key": "enter"}]
 
@@ -80,7 +80,7 @@ async def test_a_render_opens_nothing(tmp_path: Path) -> None:
     window = Window()
     async with opened(tmp_path, painter(tmp_path, "a"), surface=window) as host:
         await host.call_tool("render a", {"panel_id": "p", "lines": ["x"]})
-        assert host.house.panels.open is None
+        assert host.context.panels.open is None
     assert window.actions == []
 
 
@@ -108,7 +108,7 @@ async def test_nobody_draws_or_closes_a_stale_panel_or_that_of_another(tmp_path:
         await host.run_command("open a", "p")
         for tool, id in [("render a", "old"), ("close a", "old"), ("render b", "p"), ("close b", "p")]:
             await host.call_tool(tool, {"panel_id": id})
-        assert host.house.panels.open == drawn()
+        assert host.context.panels.open == drawn()
         assert window.actions == [OpenPanel(drawn())]
         assert await panel_frames(host, "b") == []
 
@@ -119,22 +119,22 @@ async def test_esc_and_ctrl_c_close_the_panel_and_never_reach_the_guest_as_keys(
     window = Window()
     async with opened(tmp_path, painter(tmp_path, "a"), surface=window) as host:
         await host.run_command("open a", "p")
-        host.house.panels.press(key)
-        assert host.house.panels.open is None
+        host.context.panels.press(key)
+        assert host.context.panels.open is None
         assert window.actions[-1] == ClosePanel(drawn())
-        host.house.panels.press(key)  # nothing is open any more
+        host.context.panels.press(key)  # nothing is open any more
         assert await panel_frames(host, "a") == [{"type": "panel_close", "panel_id": "p"}]
 
 
 @pytest.mark.req("zot.edge.31", "zot.rule.4.6-esc")
 async def test_esc_of_the_house_closes_the_panel_before_it_clears_the_notes(tmp_path: Path) -> None:
     async with opened(tmp_path, painter(tmp_path, "a")) as host:
-        host.house.notify("info", "a note")
+        host.context.notify("info", "a note")
         await host.run_command("open a", "p")
-        assert host.house.escape()
-        assert (host.house.panels.open, list(host.house.notes)) == (None, ["[serai] a note"])
-        assert host.house.escape()
-        assert not host.house.notes
+        assert host.context.escape()
+        assert (host.context.panels.open, list(host.context.notes)) == (None, ["[serai] a note"])
+        assert host.context.escape()
+        assert not host.context.notes
 
 
 @pytest.mark.req("zot.edge.32")
@@ -143,7 +143,7 @@ async def test_a_guest_that_closes_its_own_panel_hears_no_echo(tmp_path: Path) -
     async with opened(tmp_path, painter(tmp_path, "a"), surface=window) as host:
         await host.run_command("open a", "p")
         await host.call_tool("close a", {"panel_id": "p"})
-        assert host.house.panels.open is None
+        assert host.context.panels.open is None
         assert window.actions[-1] == ClosePanel(drawn())
         assert await panel_frames(host, "a") == []
 
@@ -152,9 +152,9 @@ async def test_a_guest_that_closes_its_own_panel_hears_no_echo(tmp_path: Path) -
 async def test_typed_and_pasted_text_arrives_as_one_key_for_each_character(tmp_path: Path) -> None:
     async with opened(tmp_path, painter(tmp_path, "a")) as host:
         await host.run_command("open a", "p")
-        host.house.panels.press("rune", "é")
-        host.house.panels.type("a 日🦊\r\nb\tc\x1b[A\x7f")
-        host.house.panels.press("rune", "e\u0301")  # composed: two code points
+        host.context.panels.press("rune", "é")
+        host.context.panels.type("a 日🦊\r\nb\tc\x1b[A\x7f")
+        host.context.panels.press("rune", "e\u0301")  # composed: two code points
         keys = [(frame["key"], frame.get("text")) for frame in await panel_frames(host, "a")]
     unknown = ("unknown", None)
     typed: list[tuple[str, str | None]] = [
@@ -176,7 +176,7 @@ async def test_a_key_that_the_protocol_has_no_name_for_is_unknown(tmp_path: Path
     async with opened(tmp_path, painter(tmp_path, "a")) as host:
         await host.run_command("open a", "p")
         for key in ("up", "pagedown", "f1", "shift+tab", "ctrl+x", "Enter", ""):
-            host.house.panels.press(key)
+            host.context.panels.press(key)
         frames = await panel_frames(host, "a")
     assert [frame["key"] for frame in frames] == ["up", "pagedown", "unknown", "unknown", "unknown", "unknown", "unknown"]
     assert not any("text" in frame for frame in frames)
@@ -204,24 +204,24 @@ class Listener:
 @pytest.mark.req("zot.ours.4.6-no-new-keys", "zot.edge.31")
 @given(st.lists(st.one_of(st.text(), st.sampled_from(sorted(KEYS)))), st.text())
 def test_whatever_is_pressed_or_pasted_guests_get_the_fourteen_names_and_single_characters(keys: list[str], text: str) -> None:
-    house = Listener()
-    panels = PanelSlot(house)  # type: ignore[arg-type]
+    harness = Listener()
+    panels = PanelSlot(harness)  # type: ignore[arg-type]
     panels.show(Panel("p", owner="zot:a"))
     for key in keys:
         panels.press(key, text)
     panels.type(text)
-    assert {key for key, _ in house.keys} <= KEYS
-    assert all((len(char) == 1 and char.isprintable() | (not char.isascii())) == (key == "rune") for key, char in house.keys)
+    assert {key for key, _ in harness.keys} <= KEYS
+    assert all((len(char) == 1 and char.isprintable() | (not char.isascii())) == (key == "rune") for key, char in harness.keys)
 
 
 @pytest.mark.req("zot.ours.3.3-resize-sent")
 async def test_the_size_is_told_for_the_open_panel_only_when_it_opens_and_when_it_changes(tmp_path: Path) -> None:
     async with opened(tmp_path, painter(tmp_path, "a")) as host:
-        host.house.panels.resize(80, 24)  # nothing is open
+        host.context.panels.resize(80, 24)  # nothing is open
         await host.run_command("open a", "p")
-        host.house.panels.resize(100, 30)
-        host.house.panels.press("esc")
-        host.house.panels.resize(50, 10)
+        host.context.panels.resize(100, 30)
+        host.context.panels.press("esc")
+        host.context.panels.resize(50, 10)
         frames = await panel_frames(host, "a")
     size = {"type": "panel_resize", "panel_id": "p"}
     assert frames == [
@@ -245,9 +245,9 @@ async def test_the_panel_of_a_guest_that_crashes_is_closed(tmp_path: Path) -> No
         await host.run_command("open a", "p")
         kill(pid_of(host, "a"), signal.SIGKILL)
         await window.shown(lambda action: isinstance(action, ClosePanel))
-        assert host.house.panels.open is None
+        assert host.context.panels.open is None
         await until(host, "a", GuestState.READY)
-        host.house.panels.press("enter")
+        host.context.panels.press("enter")
         assert await panel_frames(host, "a") == []
 
 
@@ -262,7 +262,7 @@ async def test_a_guest_that_dies_with_its_answer_opens_no_panel(monkeypatch: pyt
     fake = Dying("dying", Contributions(commands=(Command("open"),)))
     async with fake_house(monkeypatch, tmp_path, fake, surface=window) as host:
         await host.run_command("open")
-        assert host.house.panels.open is None
+        assert host.context.panels.open is None
     assert not any(isinstance(action, OpenPanel) for action in window.actions)
 
 
@@ -277,10 +277,10 @@ async def test_the_panel_of_a_guest_that_is_reloaded_is_closed_and_its_keys_go_n
         before = pid_of(host, "a")
         await host.reload("a")
         assert pid_of(host, "a") != before
-        assert host.house.panels.open is None
+        assert host.context.panels.open is None
         assert [action for action in window.actions if not isinstance(action, Notice)][-1] == ClosePanel(drawn())
-        host.house.panels.press("enter")
-        host.house.panels.resize(1, 1)
+        host.context.panels.press("enter")
+        host.context.panels.resize(1, 1)
         assert await panel_frames(host, "a") == []
 
 
@@ -306,8 +306,8 @@ for frame in frames():
             await host.reload("probe")
             latch.lift()
             await command
-            assert host.house.panels.open is None
-            host.house.panels.press("enter")
+            assert host.context.panels.open is None
+            host.context.panels.press("enter")
             assert [frame["type"] for frame in await heard(host)] == ["hello_ack", "tool_call"]
 
 
@@ -328,7 +328,7 @@ for frame in frames():
     async with opened(tmp_path, make(tmp_path, body), surface=window) as host:
         await host.run_command("open")
         await window.shown(lambda action: isinstance(action, Notice))
-        assert [panel.lines for panel in (host.house.panels.open,) if panel] == [("drawn",)]
+        assert [panel.lines for panel in (host.context.panels.open,) if panel] == [("drawn",)]
         await host.run_command("open", "close")
-        assert host.house.panels.open is None
+        assert host.context.panels.open is None
         assert [type(action) for action in window.actions][-3:] == [OpenPanel, ClosePanel, Notice]

@@ -228,14 +228,14 @@ for frame in frames():
     window = Window()
     async with opened(tmp_path, make(tmp_path, body), surface=window) as host:
         await host.run_command("open")
-        host.house.panels.press("down")
+        host.context.panels.press("down")
         assert "panel_key" in [frame["type"] for frame in await heard(host)]
         await host.reload()
-        assert host.house.panels.open is None
+        assert host.context.panels.open is None
         assert [action.panel.id for action in window.actions if isinstance(action, ClosePanel)] == ["menu"]
-        host.house.panels.press("down")
-        host.house.panels.type("abc")
-        host.house.panels.resize(80, 25)
+        host.context.panels.press("down")
+        host.context.panels.type("abc")
+        host.context.panels.resize(80, 25)
         assert [frame["type"] for frame in await heard(host)] == ["hello_ack", "tool_call"]
 
 

@@ -17,7 +17,7 @@ from serai.host.guest_manifest import GuestManifest, inspect_folder, read_manife
 from serai.host.guest_settings import PersonSettings
 from serai.host.installation import add
 from serai.host.trust import Trust
-from tests.host.folders import House
+from tests.host.folders import Harness
 from tests.host.guests import log_of, opened
 from tests.support import piglet_guests
 
@@ -25,9 +25,9 @@ PROMPT = {"src": "defaults/prompt.md", "dest": "extensions/weather/prompt.md"}
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def harness(tmp_path: Path) -> Harness:
     (tmp_path / "project").mkdir()
-    return House(tmp_path)
+    return Harness(tmp_path)
 
 
 def weather(place: Path, *defaults: Mapping[str, Any], **more: Any) -> Path:
@@ -131,9 +131,9 @@ def test_no_link_below_the_config_folder_is_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "dest", ["/etc/motd", "../x", "extensions/../../x", "extensions/weather/../x", "~/x", "~root/x", "", ".", "//x"]
 )
-def test_a_destination_that_leads_out_is_refused_before_anything_runs(house: House, dest: str) -> None:
-    weather(house.user, PROMPT | {"dest": dest})
-    found = house.find()
+def test_a_destination_that_leads_out_is_refused_before_anything_runs(harness: Harness, dest: str) -> None:
+    weather(harness.user, PROMPT | {"dest": dest})
+    found = harness.find()
     assert found.guests == ()
     ((_, reason),) = found.problems
     assert f"defaults: dest {dest!r}" in reason
@@ -203,9 +203,9 @@ def test_there_is_an_end_to_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("piglet.rule.seeding")
-def test_they_are_put_in_place_when_a_guest_is_installed(house: House) -> None:
-    add(str(weather(house.root, PROMPT)), environ=house.environ)
-    assert (house.root / "serai" / "extensions" / "weather" / "prompt.md").read_text() == "Be brief."
+def test_they_are_put_in_place_when_a_guest_is_installed(harness: Harness) -> None:
+    add(str(weather(harness.root, PROMPT)), environ=harness.environ)
+    assert (harness.root / "serai" / "extensions" / "weather" / "prompt.md").read_text() == "Be brief."
 
 
 @pytest.mark.req("piglet.rule.seeding")

@@ -153,8 +153,8 @@ async def test_closing_does_not_wait_for_a_guest_that_does_not_say_hello(tmp_pat
     report = await starting
     assert [row.state for row in report.guests] == ["stopped", "stopped"]
     assert process_tree.read_process(mute) is None
-    assert host.house._trimmer is not None
-    assert host.house._trimmer.cancelled()
+    assert host.context._trimmer is not None
+    assert host.context._trimmer.cancelled()
 
 
 async def test_a_start_that_is_cancelled_leaves_nobody(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ async def test_a_defect_of_an_adapter_hurts_its_own_guest_alone(tmp_path: Path, 
     async def broken(taking: StartContext) -> object:
         raise KeyError(taking.who)
 
-    def adapter(house: GuestContext, manifest: GuestManifest) -> Adapter:
-        return usual(house, manifest)._replace(start=broken) if manifest.name == "odd" else usual(house, manifest)  # type: ignore[arg-type]
+    def adapter(harness: GuestContext, manifest: GuestManifest) -> Adapter:
+        return usual(harness, manifest)._replace(start=broken) if manifest.name == "odd" else usual(harness, manifest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(GuestContext, "adapter", adapter)
     odd, well = make(tmp_path, WELL, name="odd"), make(tmp_path, WELL, name="well")

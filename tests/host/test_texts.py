@@ -108,7 +108,7 @@ async def test_a_hook_that_fails_loses_its_own_injection_and_a_person_is_warned(
     guests = hook("a", 0), hook("failing", 1, fails=True), hook("b", 2)
     async with fake_house(monkeypatch, tmp_path, *guests) as host:
         assert await host.texts.inject("x") == ["a knows x", "b knows x"]
-        assert "[serai] failing could not add what it wanted to: failing: it has no idea" in host.house.notes
+        assert "[serai] failing could not add what it wanted to: failing: it has no idea" in host.context.notes
 
 
 async def test_what_is_blank_is_no_injection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,31 +17,31 @@ from serai.errors import BadSettings
 from serai.host.discovery import find_guests
 from serai.host.trust import Trust
 from tests.host import unprivileged
-from tests.host.folders import House, folders, zot_guest
+from tests.host.folders import Harness, folders, zot_guest
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def harness(tmp_path: Path) -> Harness:
     """A project with one guest whose program, entry and settings are files of its folder, trusted."""
-    house = House(tmp_path)
-    folder = zot_guest(weather(house), exec="./run", args=["main.py", "../shared.py"], guest_toml="exclusive = true")
+    harness = Harness(tmp_path)
+    folder = zot_guest(weather(harness), exec="./run", args=["main.py", "../shared.py"], guest_toml="exclusive = true")
     for file in (folder / "run", folder / "main.py", folder / "data.txt", folder.parent / "shared.py"):
         file.write_text("one")
-    house.trust.allow(house.project)
-    return house
+    harness.trust.allow(harness.project)
+    return harness
 
 
-def weather(house: House) -> Path:
-    return house.project / ".zot" / "extensions" / "weather"
+def weather(harness: Harness) -> Path:
+    return harness.project / ".zot" / "extensions" / "weather"
 
 
-def reason(house: House) -> str:
-    return "; ".join(aside.reason for aside in house.find().untrusted)
+def reason(harness: Harness) -> str:
+    return "; ".join(aside.reason for aside in harness.find().untrusted)
 
 
-def test_what_was_trusted_starts_and_is_told(house: House) -> None:
-    assert folders(house.find()) == ["weather"]
-    [pinned] = house.trust.allow(house.project)
+def test_what_was_trusted_starts_and_is_told(harness: Harness) -> None:
+    assert folders(harness.find()) == ["weather"]
+    [pinned] = harness.trust.allow(harness.project)
     assert (pinned.id, pinned.scope) == ("zot:weather", "project")
 
 
@@ -54,136 +54,136 @@ def test_what_was_trusted_starts_and_is_told(house: House) -> None:
         ("../shared.py", "it has changed since it was trusted: ../shared.py"),
     ],
 )
-def test_a_changed_file_is_not_trusted_any_more_and_named(house: House, name: str, said: str) -> None:
-    (weather(house) / name).write_text("two")
-    assert reason(house) == said
-    house.trust.allow(house.project)
-    assert reason(house) == ""
+def test_a_changed_file_is_not_trusted_any_more_and_named(harness: Harness, name: str, said: str) -> None:
+    (weather(harness) / name).write_text("two")
+    assert reason(harness) == said
+    harness.trust.allow(harness.project)
+    assert reason(harness) == ""
 
 
-def test_a_change_of_the_guests_settings_counts(house: House) -> None:
-    (weather(house) / "guest.toml").write_text('env = ["A_TOKEN"]')
-    assert reason(house) == "it has changed since it was trusted: guest.toml"
+def test_a_change_of_the_guests_settings_counts(harness: Harness) -> None:
+    (weather(harness) / "guest.toml").write_text('env = ["A_TOKEN"]')
+    assert reason(harness) == "it has changed since it was trusted: guest.toml"
 
 
 @pytest.mark.req("host.trust.pinned")
-def test_a_change_of_the_command_line_counts(house: House) -> None:
-    manifest = weather(house) / "extension.json"
+def test_a_change_of_the_command_line_counts(harness: Harness) -> None:
+    manifest = weather(harness) / "extension.json"
     manifest.write_text(manifest.read_text().replace("./run", "sh"))
-    assert reason(house) == "its command line has changed since it was trusted"
+    assert reason(harness) == "its command line has changed since it was trusted"
 
 
 @pytest.mark.parametrize("name", ["run", "guest.toml"])
-def test_a_file_that_went_counts(house: House, name: str) -> None:
-    (weather(house) / name).unlink()
-    assert reason(house) == f"it has changed since it was trusted: {name}"
+def test_a_file_that_went_counts(harness: Harness, name: str) -> None:
+    (weather(harness) / name).unlink()
+    assert reason(harness) == f"it has changed since it was trusted: {name}"
 
 
-def test_a_file_that_the_guest_writes_does_not_count(house: House) -> None:
-    (weather(house) / "data.txt").write_text("two")
-    assert reason(house) == ""
+def test_a_file_that_the_guest_writes_does_not_count(harness: Harness) -> None:
+    (weather(harness) / "data.txt").write_text("two")
+    assert reason(harness) == ""
 
 
 @pytest.mark.req("host.trust.later")
-def test_a_new_guest_waits_for_the_next_time(house: House) -> None:
-    zot_guest(weather(house).with_name("later"))
-    assert (folders(house.find()), reason(house)) == (["weather"], "it was never trusted")
-    house.trust.allow(house.project)
-    assert folders(house.find()) == ["later", "weather"]
+def test_a_new_guest_waits_for_the_next_time(harness: Harness) -> None:
+    zot_guest(weather(harness).with_name("later"))
+    assert (folders(harness.find()), reason(harness)) == (["weather"], "it was never trusted")
+    harness.trust.allow(harness.project)
+    assert folders(harness.find()) == ["later", "weather"]
 
 
 @pytest.mark.req("host.trust.pinned")
-def test_a_link_that_is_bent_elsewhere_counts_even_with_the_same_content(house: House, tmp_path: Path) -> None:
+def test_a_link_that_is_bent_elsewhere_counts_even_with_the_same_content(harness: Harness, tmp_path: Path) -> None:
     for copy in ("one", "two"):
         zot_guest(tmp_path / copy, name="linked")
-    link = weather(house).with_name("linked")
+    link = weather(harness).with_name("linked")
     link.symlink_to(tmp_path / "one")
-    house.trust.allow(house.project)
-    assert reason(house) == ""
+    harness.trust.allow(harness.project)
+    assert reason(harness) == ""
     link.unlink()
     link.symlink_to(tmp_path / "two")
-    assert reason(house) == f"it was moved since it was trusted: to {tmp_path / 'two'}"
+    assert reason(harness) == f"it was moved since it was trusted: to {tmp_path / 'two'}"
 
 
-def test_a_link_inside_is_pinned_by_what_it_leads_to(house: House, tmp_path: Path) -> None:
+def test_a_link_inside_is_pinned_by_what_it_leads_to(harness: Harness, tmp_path: Path) -> None:
     outside = tmp_path / "outside.py"
     outside.write_text("one")
-    (weather(house) / "main.py").unlink()
-    (weather(house) / "main.py").symlink_to(outside)
-    house.trust.allow(house.project)
-    assert reason(house) == ""
+    (weather(harness) / "main.py").unlink()
+    (weather(harness) / "main.py").symlink_to(outside)
+    harness.trust.allow(harness.project)
+    assert reason(harness) == ""
     outside.write_text("two")
-    assert reason(house) == "it has changed since it was trusted: main.py"
+    assert reason(harness) == "it has changed since it was trusted: main.py"
 
 
 @pytest.mark.req("host.trust.pinned")
-def test_a_project_is_known_by_its_real_path(house: House, tmp_path: Path) -> None:
-    (tmp_path / "alias").symlink_to(house.project)
-    assert folders(find_guests(cwd=tmp_path / "alias", config={}, environ=house.environ)) == ["weather"]
-    os.rename(house.project, tmp_path / "elsewhere")
-    assert find_guests(cwd=tmp_path / "elsewhere", config={}, environ=house.environ).guests == ()
+def test_a_project_is_known_by_its_real_path(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(harness.project)
+    assert folders(find_guests(cwd=tmp_path / "alias", config={}, environ=harness.environ)) == ["weather"]
+    os.rename(harness.project, tmp_path / "elsewhere")
+    assert find_guests(cwd=tmp_path / "elsewhere", config={}, environ=harness.environ).guests == ()
 
 
-def test_trust_can_be_withdrawn(house: House) -> None:
-    assert house.trust.withdraw(house.project)
-    assert reason(house) == "it was never trusted"
-    assert not house.trust.withdraw(house.project)
+def test_trust_can_be_withdrawn(harness: Harness) -> None:
+    assert harness.trust.withdraw(harness.project)
+    assert reason(harness) == "it was never trusted"
+    assert not harness.trust.withdraw(harness.project)
 
 
-def test_one_project_says_nothing_of_another(house: House, tmp_path: Path) -> None:
+def test_one_project_says_nothing_of_another(harness: Harness, tmp_path: Path) -> None:
     zot_guest(tmp_path / "second" / ".serai" / "guests" / "other")
-    house.trust.allow(tmp_path / "second")
-    house.trust.withdraw(tmp_path / "second")
-    assert folders(house.find()) == ["weather"]
+    harness.trust.allow(tmp_path / "second")
+    harness.trust.withdraw(tmp_path / "second")
+    assert folders(harness.find()) == ["weather"]
 
 
-def test_what_cannot_be_read_is_not_pinned(house: House) -> None:
-    broken = weather(house).with_name("broken")
+def test_what_cannot_be_read_is_not_pinned(harness: Harness) -> None:
+    broken = weather(harness).with_name("broken")
     broken.mkdir()
     (broken / "extension.json").write_text("{")
-    assert [manifest.name for manifest in house.trust.allow(house.project)] == ["weather"]
+    assert [manifest.name for manifest in harness.trust.allow(harness.project)] == ["weather"]
 
 
-def test_the_file_is_the_persons_alone_and_nothing_else_is_left(house: House) -> None:
-    assert stat.S_IMODE(house.trust.file.stat().st_mode) == 0o600
-    assert sorted(os.listdir(house.trust.file.parent)) == [".trust.lock", "trust.json"]
+def test_the_file_is_the_persons_alone_and_nothing_else_is_left(harness: Harness) -> None:
+    assert stat.S_IMODE(harness.trust.file.stat().st_mode) == 0o600
+    assert sorted(os.listdir(harness.trust.file.parent)) == [".trust.lock", "trust.json"]
 
 
-def test_names_that_are_no_text_can_be_trusted_too(house: House) -> None:
-    odd = weather(house).with_name(os.fsdecode(b"od\xffd"))
+def test_names_that_are_no_text_can_be_trusted_too(harness: Harness) -> None:
+    odd = weather(harness).with_name(os.fsdecode(b"od\xffd"))
     zot_guest(odd, name="odd")
-    house.trust.allow(house.project)
-    assert reason(house) == ""
+    harness.trust.allow(harness.project)
+    assert reason(harness) == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"projects": 1}', b"\xff", b"[" * 100_000, b'{"version": 2}'])
-def test_a_damaged_file_is_an_error_that_names_it(house: House, content: bytes) -> None:
-    house.trust.file.write_bytes(content)
-    acts: list[Callable[[], object]] = [house.find, lambda: house.trust.allow(house.project)]
+def test_a_damaged_file_is_an_error_that_names_it(harness: Harness, content: bytes) -> None:
+    harness.trust.file.write_bytes(content)
+    acts: list[Callable[[], object]] = [harness.find, lambda: harness.trust.allow(harness.project)]
     for act in acts:
         with pytest.raises(BadSettings) as raised:
             act()
-        assert raised.value.who == str(house.trust.file)
-    assert house.trust.file.read_bytes() == content
+        assert raised.value.who == str(harness.trust.file)
+    assert harness.trust.file.read_bytes() == content
 
 
 def test_a_file_that_cannot_be_written_is_an_error_that_names_it_and_the_old_one_stays(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(BadSettings, match="cannot be written: No space left on device") as raised:
-        house.trust.withdraw(house.project)
-    assert raised.value.who == str(house.trust.file)
-    assert sorted(os.listdir(house.trust.file.parent)) == [".trust.lock", "trust.json"]
-    assert reason(house) == ""
+        harness.trust.withdraw(harness.project)
+    assert raised.value.who == str(harness.trust.file)
+    assert sorted(os.listdir(harness.trust.file.parent)) == [".trust.lock", "trust.json"]
+    assert reason(harness) == ""
 
 
-def test_only_a_folder_can_be_trusted(house: House, tmp_path: Path) -> None:
+def test_only_a_folder_can_be_trusted(harness: Harness, tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="not a directory"):
-        house.trust.allow(tmp_path / "gone")
+        harness.trust.allow(tmp_path / "gone")
 
 
 # -- all of the code
@@ -202,83 +202,83 @@ def test_only_a_folder_can_be_trusted(house: House, tmp_path: Path) -> None:
         ("npm", ["start"], "package.json"),
     ],
 )
-def test_the_entry_is_pinned_however_it_is_named(house: House, exec: str, args: list[str], entry: str) -> None:
-    folder = zot_guest(weather(house).with_name("other"), exec=exec, args=args)
+def test_the_entry_is_pinned_however_it_is_named(harness: Harness, exec: str, args: list[str], entry: str) -> None:
+    folder = zot_guest(weather(harness).with_name("other"), exec=exec, args=args)
     (folder / entry).parent.mkdir(exist_ok=True)
     (folder / entry).write_text("one")
-    house.trust.allow(house.project)
-    assert reason(house) == ""
+    harness.trust.allow(harness.project)
+    assert reason(harness) == ""
     (folder / entry).write_text("two")
-    assert reason(house) == f"it has changed since it was trusted: {entry}"
+    assert reason(harness) == f"it has changed since it was trusted: {entry}"
 
 
 @pytest.mark.req("host.trust.pinned")
 @pytest.mark.parametrize("name", ["json.py", "json/__init__.py", "json.cpython-311-x86_64-linux-gnu.so", "lib.pyc", "package.json"])
-def test_code_that_comes_later_counts_as_it_may_shadow_an_import(house: House, name: str) -> None:
-    (weather(house) / name).parent.mkdir(exist_ok=True)
-    (weather(house) / name).write_text("new")
-    assert reason(house) == f"it has changed since it was trusted: {name}"
+def test_code_that_comes_later_counts_as_it_may_shadow_an_import(harness: Harness, name: str) -> None:
+    (weather(harness) / name).parent.mkdir(exist_ok=True)
+    (weather(harness) / name).write_text("new")
+    assert reason(harness) == f"it has changed since it was trusted: {name}"
 
 
 @pytest.mark.req("host.trust.pinned")
-def test_a_linked_folder_is_pinned_by_where_it_leads(house: House, tmp_path: Path) -> None:
+def test_a_linked_folder_is_pinned_by_where_it_leads(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (weather(house) / "json").symlink_to(tmp_path / "elsewhere")
-    assert reason(house) == "it has changed since it was trusted: json"
-    house.trust.allow(house.project)
-    (weather(house) / "json").unlink()
-    (weather(house) / "json").symlink_to(tmp_path)
-    assert reason(house) == "it has changed since it was trusted: json"
+    (weather(harness) / "json").symlink_to(tmp_path / "elsewhere")
+    assert reason(harness) == "it has changed since it was trusted: json"
+    harness.trust.allow(harness.project)
+    (weather(harness) / "json").unlink()
+    (weather(harness) / "json").symlink_to(tmp_path)
+    assert reason(harness) == "it has changed since it was trusted: json"
 
 
 @pytest.mark.parametrize("name", ["node_modules/a/index.js", ".cache/x.py", "__pycache__/main.cpython-311.pyc", "venv/lib/x.py"])
-def test_what_others_made_is_not_pinned(house: House, name: str) -> None:
-    (weather(house) / name).parent.mkdir(parents=True)
-    (weather(house) / name).write_text("new")
-    assert reason(house) == ""
+def test_what_others_made_is_not_pinned(harness: Harness, name: str) -> None:
+    (weather(harness) / name).parent.mkdir(parents=True)
+    (weather(harness) / name).write_text("new")
+    assert reason(harness) == ""
 
 
 @pytest.mark.req("host.trust.pinned")
-def test_two_ways_to_one_name_are_two_files(house: House, tmp_path: Path) -> None:
+def test_two_ways_to_one_name_are_two_files(harness: Harness, tmp_path: Path) -> None:
     """`a/../main.py` is not `main.py` when `a` is a link."""
     (tmp_path / "far" / "a").mkdir(parents=True)
     (tmp_path / "far" / "main.py").write_text("one")
-    folder = zot_guest(weather(house).with_name("other"), args=["a/../main.py", "main.py"])
+    folder = zot_guest(weather(harness).with_name("other"), args=["a/../main.py", "main.py"])
     (folder / "a").symlink_to(tmp_path / "far" / "a")
     (folder / "main.py").write_text("one")
-    house.trust.allow(house.project)
-    assert reason(house) == ""
+    harness.trust.allow(harness.project)
+    assert reason(harness) == ""
     (tmp_path / "far" / "main.py").write_text("two")
-    assert reason(house) == "it has changed since it was trusted: a/../main.py"
+    assert reason(harness) == "it has changed since it was trusted: a/../main.py"
 
 
-def test_names_that_look_alike_once_they_are_text_are_told_apart(house: House) -> None:
-    one, two = (weather(house) / os.fsdecode(name) for name in (b"a\xff.py", b"a\\xff.py"))
+def test_names_that_look_alike_once_they_are_text_are_told_apart(harness: Harness) -> None:
+    one, two = (weather(harness) / os.fsdecode(name) for name in (b"a\xff.py", b"a\\xff.py"))
     for file in (one, two):
         file.write_text("same")
-    house.trust.allow(house.project)
+    harness.trust.allow(harness.project)
     for file in (one, two):
         file.write_text("other")
-        assert reason(house) != ""
+        assert reason(harness) != ""
         file.write_text("same")
 
 
 @pytest.mark.req("host.trust.pinned")
-def test_a_guest_that_is_too_big_to_look_at_cannot_be_trusted_and_says_why(house: House) -> None:
-    with open(weather(house) / "main.py", "wb") as file:
+def test_a_guest_that_is_too_big_to_look_at_cannot_be_trusted_and_says_why(harness: Harness) -> None:
+    with open(weather(harness) / "main.py", "wb") as file:
         file.truncate(1 << 41)  # two terabytes of nothing
-    said = f"it cannot be read: {weather(house) / 'main.py'}: with it there is more than 64 MiB, too much to be trusted"
-    assert reason(house) == said
-    assert house.trust.allow(house.project) == ()
-    [manifest] = [aside.manifest for aside in house.find().untrusted]
-    assert (reason(house), house.trust.obstacle(manifest)) == ("it was never trusted", said)
+    said = f"it cannot be read: {weather(harness) / 'main.py'}: with it there is more than 64 MiB, too much to be trusted"
+    assert reason(harness) == said
+    assert harness.trust.allow(harness.project) == ()
+    [manifest] = [aside.manifest for aside in harness.find().untrusted]
+    assert (reason(harness), harness.trust.obstacle(manifest)) == ("it was never trusted", said)
 
 
-def test_a_guest_with_too_many_files_cannot_be_trusted(house: House) -> None:
+def test_a_guest_with_too_many_files_cannot_be_trusted(harness: Harness) -> None:
     for number in range(2_100):
-        (weather(house) / f"{number}.py").touch()
-    [manifest] = [aside.manifest for aside in house.find().untrusted]
-    assert house.trust.obstacle(manifest).endswith("it has too many files to be trusted")
+        (weather(harness) / f"{number}.py").touch()
+    [manifest] = [aside.manifest for aside in harness.find().untrusted]
+    assert harness.trust.obstacle(manifest).endswith("it has too many files to be trusted")
 
 
 def test_a_guest_whose_entry_is_not_readable_is_left_out_and_says_why() -> None:
@@ -292,48 +292,48 @@ def test_a_guest_whose_entry_is_not_readable_is_left_out_and_says_why() -> None:
 # -- grants
 
 
-def test_what_the_person_grants_by_name_is_told_when_a_project_is_trusted(house: House) -> None:
-    (weather(house) / "guest.toml").write_text('env = ["A_TOKEN", "B_TOKEN"]')
-    (house.trust.file.parent / "config.toml").write_text('[guest.weather]\nenv = ["A_TOKEN", "C_TOKEN"]\n')
-    [manifest] = house.trust.allow(house.project)
+def test_what_the_person_grants_by_name_is_told_when_a_project_is_trusted(harness: Harness) -> None:
+    (weather(harness) / "guest.toml").write_text('env = ["A_TOKEN", "B_TOKEN"]')
+    (harness.trust.file.parent / "config.toml").write_text('[guest.weather]\nenv = ["A_TOKEN", "C_TOKEN"]\n')
+    [manifest] = harness.trust.allow(harness.project)
     assert (manifest.settings.env, manifest.settings.asked) == (("A_TOKEN", "C_TOKEN"), ("env B_TOKEN",))
-    [manifest] = house.trust.allow(house.project, {})
+    [manifest] = harness.trust.allow(harness.project, {})
     assert (manifest.settings.env, manifest.settings.asked) == ((), ("env A_TOKEN", "env B_TOKEN"))
 
 
 # -- the file
 
 
-def test_many_at_once_lose_nothing(house: House, tmp_path: Path) -> None:
+def test_many_at_once_lose_nothing(harness: Harness, tmp_path: Path) -> None:
     projects = [tmp_path / f"p{number}" for number in range(12)]
     for project in projects:
         zot_guest(project / ".zot" / "extensions" / "weather")
     with ThreadPoolExecutor(12) as pool:
-        list(pool.map(house.trust.allow, projects))
-        withdrawn = list(pool.map(house.trust.withdraw, projects[:6]))
+        list(pool.map(harness.trust.allow, projects))
+        withdrawn = list(pool.map(harness.trust.withdraw, projects[:6]))
     assert withdrawn == [True] * 6
-    found = [find_guests(cwd=project, config={}, environ=house.environ) for project in projects]
+    found = [find_guests(cwd=project, config={}, environ=harness.environ) for project in projects]
     assert [len(each.guests) for each in found] == [0] * 6 + [1] * 6
-    assert folders(house.find()) == ["weather"]
+    assert folders(harness.find()) == ["weather"]
 
 
-def test_whoever_holds_the_file_too_long_is_told_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_holds_the_file_too_long_is_told_of(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serai.locked_file._LOCK", 0.02)
-    with open(house.trust.file.parent / ".trust.lock", "rb") as other:
+    with open(harness.trust.file.parent / ".trust.lock", "rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(BadSettings, match="another Serai is changing it") as raised:
-            house.trust.withdraw(house.project)
-    assert raised.value.who == str(house.trust.file)
-    assert house.trust.withdraw(house.project)
+            harness.trust.withdraw(harness.project)
+    assert raised.value.who == str(harness.trust.file)
+    assert harness.trust.withdraw(harness.project)
 
 
-def test_a_linked_file_stays_a_link(house: House, tmp_path: Path) -> None:
+def test_a_linked_file_stays_a_link(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
-    house.trust.file.rename(tmp_path / "dotfiles" / "trust.json")
-    house.trust.file.symlink_to(tmp_path / "dotfiles" / "trust.json")
-    assert house.trust.withdraw(house.project)
-    assert house.trust.file.is_symlink()
-    assert str(house.project) not in (tmp_path / "dotfiles" / "trust.json").read_text()
+    harness.trust.file.rename(tmp_path / "dotfiles" / "trust.json")
+    harness.trust.file.symlink_to(tmp_path / "dotfiles" / "trust.json")
+    assert harness.trust.withdraw(harness.project)
+    assert harness.trust.file.is_symlink()
+    assert str(harness.project) not in (tmp_path / "dotfiles" / "trust.json").read_text()
 
 
 def test_every_folder_that_is_made_for_it_is_the_persons_alone(tmp_path: Path) -> None:
@@ -346,95 +346,95 @@ def test_every_folder_that_is_made_for_it_is_the_persons_alone(tmp_path: Path) -
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("config", "config/serai")] == [0o700] * 2
 
 
-def test_an_empty_path_is_not_this_folder(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(house.project)
-    for act in (house.trust.allow, house.trust.withdraw):
+def test_an_empty_path_is_not_this_folder(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(harness.project)
+    for act in (harness.trust.allow, harness.trust.withdraw):
         with pytest.raises(BadSettings, match="the path is empty"):
             act("")
 
 
 @pytest.mark.req("policy.rule.project")
-def test_a_projects_rules_are_trusted_as_they_are_now(house: House) -> None:
+def test_a_projects_rules_are_trusted_as_they_are_now(harness: Harness) -> None:
     never = "they were never trusted; look at them, then `serai trust`"
     changed = "they have changed since they were trusted; look at them, then `serai trust`"
-    trust, rules = house.trust, house.project / ".serai" / "policy.toml"
-    assert trust.check_policy(house.project) == never  # trusted when it had none
+    trust, rules = harness.trust, harness.project / ".serai" / "policy.toml"
+    assert trust.check_policy(harness.project) == never  # trusted when it had none
     rules.parent.mkdir(exist_ok=True)
     rules.write_text("one")
-    assert trust.check_policy(house.project) == never
-    trust.allow(house.project)
-    assert trust.check_policy(house.project) == ""
+    assert trust.check_policy(harness.project) == never
+    trust.allow(harness.project)
+    assert trust.check_policy(harness.project) == ""
     rules.write_text("two")
-    assert trust.check_policy(house.project) == changed
+    assert trust.check_policy(harness.project) == changed
     rules.unlink()
-    assert trust.check_policy(house.project) == changed
+    assert trust.check_policy(harness.project) == changed
     rules.write_text("one")
-    assert trust.check_policy(house.project) == ""
-    (house.project.parent / "alias").symlink_to(house.project)
-    assert trust.check_policy(house.project.parent / "alias") == ""  # by its real path
-    assert trust.check_policy(house.project.parent) == never
-    trust.withdraw(house.project)
-    assert trust.check_policy(house.project) == never
+    assert trust.check_policy(harness.project) == ""
+    (harness.project.parent / "alias").symlink_to(harness.project)
+    assert trust.check_policy(harness.project.parent / "alias") == ""  # by its real path
+    assert trust.check_policy(harness.project.parent) == never
+    trust.withdraw(harness.project)
+    assert trust.check_policy(harness.project) == never
 
 
 @pytest.mark.parametrize("what", ["pipe", "too long"])
-def test_rules_that_cannot_be_read_are_not_trusted(house: House, what: str) -> None:
-    rules = house.project / ".serai" / "policy.toml"
+def test_rules_that_cannot_be_read_are_not_trusted(harness: Harness, what: str) -> None:
+    rules = harness.project / ".serai" / "policy.toml"
     rules.parent.mkdir(exist_ok=True)
     if what == "pipe":
         os.mkfifo(rules)
     else:
         rules.write_bytes(b"#" * (1024 * 1024 + 1))
-    house.trust.allow(house.project)
-    assert house.trust.check_policy(house.project).startswith("they were never trusted")
+    harness.trust.allow(harness.project)
+    assert harness.trust.check_policy(harness.project).startswith("they were never trusted")
 
 
 # -- rules
 
 
 @pytest.mark.req("policy.rule.project")
-def test_just_the_rules_that_a_person_has_seen_are_trusted(house: House) -> None:
-    path = house.project / ".serai" / "policy.toml"
+def test_just_the_rules_that_a_person_has_seen_are_trusted(harness: Harness) -> None:
+    path = harness.project / ".serai" / "policy.toml"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"# other")
-    house.trust.allow(house.project, rules=b"# seen")
-    assert house.trust.check_policy(house.project).startswith("they have changed since")
-    assert house.trust.check_policy(house.project, b"# seen") == ""
-    house.trust.allow(house.project, rules=b"")
-    assert house.trust.check_policy(house.project).startswith("they were never trusted")
-    house.trust.allow(house.project)
-    assert house.trust.check_policy(house.project) == ""
+    harness.trust.allow(harness.project, rules=b"# seen")
+    assert harness.trust.check_policy(harness.project).startswith("they have changed since")
+    assert harness.trust.check_policy(harness.project, b"# seen") == ""
+    harness.trust.allow(harness.project, rules=b"")
+    assert harness.trust.check_policy(harness.project).startswith("they were never trusted")
+    harness.trust.allow(harness.project)
+    assert harness.trust.check_policy(harness.project) == ""
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("app.config.pinned")
-def test_a_projects_settings_are_trusted_as_they_are_now(house: House) -> None:
+def test_a_projects_settings_are_trusted_as_they_are_now(harness: Harness) -> None:
     never = "they were never trusted; look at them, then `serai trust`"
     changed = "they have changed since they were trusted; look at them, then `serai trust`"
-    trust, path = house.trust, house.project / ".serai" / "config.toml"
+    trust, path = harness.trust, harness.project / ".serai" / "config.toml"
     path.parent.mkdir(exist_ok=True)
     path.write_text("one")
-    assert trust.check_config(house.project) == never
-    trust.allow(house.project)
-    assert trust.check_config(house.project) == trust.check_config(house.project, b"one") == ""
-    assert trust.check_config(house.project, b"two") == changed
+    assert trust.check_config(harness.project) == never
+    trust.allow(harness.project)
+    assert trust.check_config(harness.project) == trust.check_config(harness.project, b"one") == ""
+    assert trust.check_config(harness.project, b"two") == changed
     path.write_text("two")
-    assert trust.check_config(house.project) == changed
-    trust.allow(house.project, settings=b"seen")
-    assert trust.check_config(house.project) == changed
-    assert trust.check_config(house.project, b"seen") == ""
-    assert trust.check_policy(house.project).startswith("they were never trusted")
-    trust.withdraw(house.project)
-    assert trust.check_config(house.project, b"seen") == never
+    assert trust.check_config(harness.project) == changed
+    trust.allow(harness.project, settings=b"seen")
+    assert trust.check_config(harness.project) == changed
+    assert trust.check_config(harness.project, b"seen") == ""
+    assert trust.check_policy(harness.project).startswith("they were never trusted")
+    trust.withdraw(harness.project)
+    assert trust.check_config(harness.project, b"seen") == never
 
 
 @pytest.mark.req("app.config.pinned")
-def test_what_was_trusted_before_settings_were_pinned_is_still_read(house: House) -> None:
-    known = json.loads(house.trust.file.read_text())
+def test_what_was_trusted_before_settings_were_pinned_is_still_read(harness: Harness) -> None:
+    known = json.loads(harness.trust.file.read_text())
     for project in known["projects"].values():
         del project["config"]
-    house.trust.file.write_text(json.dumps(known))
-    assert folders(house.find()) == ["weather"]
-    assert house.trust.check_config(house.project, b"x").startswith("they were never trusted")
+    harness.trust.file.write_text(json.dumps(known))
+    assert folders(harness.find()) == ["weather"]
+    assert harness.trust.check_config(harness.project, b"x").startswith("they were never trusted")

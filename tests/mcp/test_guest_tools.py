@@ -23,7 +23,7 @@ WEATHER = Contributions(tools=(ToolSpec("weather"), ToolSpec("read"), ToolSpec("
 
 
 def guests(app: App) -> GuestTools:
-    return GuestTools(app.house.tools, lambda: app.house.host)
+    return GuestTools(app.runtime.tools, lambda: app.runtime.host)
 
 
 def guard(say: Any) -> Fake:
@@ -48,7 +48,7 @@ async def talked(endpoint: ToolEndpoint, name: str, arguments: dict[str, Any] | 
 async def test_the_built_in_tools_are_not_offered_and_cannot_be_called(monkeypatch: Monkey, tmp_path: Path) -> None:
     bring(monkeypatch, tmp_path, Fake("clouds", WEATHER))
     async with opened(tmp_path) as app:
-        assert {"bash", "read", "weather"} <= {tool.name for tool in app.house.tools.list()}
+        assert {"bash", "read", "weather"} <= {tool.name for tool in app.runtime.tools.list()}
         box = guests(app)
         assert {tool.name for tool in box.list()} == {"weather", "far.off/weather"}  # the built-in `read` has the name
         for name in ("bash", "read", "write", "none"):

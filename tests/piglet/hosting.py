@@ -79,7 +79,7 @@ class Asking:
 
     def entries(self) -> list[Json]:
         """All lines of the current session's file."""
-        current = self.app.house.current
+        current = self.app.runtime.current
         assert current is not None
         return [json.loads(line) for line in Path(current.session.file).read_text().splitlines()]
 

@@ -56,7 +56,7 @@ async def say(host: Host, data: object, topic: str = "alert") -> dict[str, Any]:
 async def flood(app: App, count: int, size: int) -> None:
     """So many events of that size, as if somebody published them."""
     for number in range(count):
-        await app.house.services.ask("piglet:listener", "bus", "publish", {"topic": "alert", "data": [number, "x" * size]})
+        await app.runtime.services.ask("piglet:listener", "bus", "publish", {"topic": "alert", "data": [number, "x" * size]})
 
 
 async def heard(host: Host) -> list[Any]:
@@ -71,7 +71,7 @@ def lines(journal: Path) -> list[dict[str, Any]]:
 
 
 def subscriptions(app: App, guest: str) -> int:
-    bus: Any = app.house.services.groups["bus"]
+    bus: Any = app.runtime.services.groups["bus"]
     return int(bus._bus.count(guest))
 
 
@@ -179,7 +179,7 @@ async def test_who_does_not_read_holds_nobody_up_and_misses_the_oldest(tmp_path:
         try:
             async with asyncio.timeout(60.0):
                 for number in range(many):
-                    await app.house.services.ask(
+                    await app.runtime.services.ask(
                         "piglet:publisher", "bus", "publish", {"topic": "alert", "data": [number, "x" * 500]}
                     )
                 assert await say(host, "the last") == {"result": {}}  # the publisher has its answer, and others are served

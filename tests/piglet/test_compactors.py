@@ -51,8 +51,8 @@ def compactions(tmp_path: Path) -> list[Any]:
 
 def entries(app: App) -> list[str]:
     """The kinds of entry that the session has on disk, beside events."""
-    assert app.house.current is not None
-    return [entry.type for entry in app.house.current.session.path() if entry.type != "event"]
+    assert app.runtime.current is not None
+    return [entry.type for entry in app.runtime.current.session.path() if entry.type != "event"]
 
 
 @pytest.mark.req("piglet.method.compact/execute")

@@ -209,7 +209,7 @@ async def test_a_question_whose_guest_dies_is_taken_away_and_nobody_answers_it(
 
 
 async def _waits_for_its_turn(app: App, count: int) -> None:
-    dialogs: Any = app.house.services.groups["dialogs"]
+    dialogs: Any = app.runtime.services.groups["dialogs"]
     while dialogs._count < count:
         await asyncio.sleep(0)
 

@@ -225,8 +225,8 @@ async def test_an_action_takes_effect(tmp_path: Path, type: str, payload: Any, e
         assert shown(person) == expected
         assert prompts_in(conversation(app.session)) == ["hello"] + ["check the alert"] * (type == "sendMessage")
         assert app.quitting.is_set() is (type == "quit")
-        assert app.house.current is not None
-        assert app.house.current.session.meta.title == ("Weather" if type == "setSessionTitle" else "")
+        assert app.runtime.current is not None
+        assert app.runtime.current.session.meta.title == ("Weather" if type == "setSessionTitle" else "")
         if type != "quit":
             await app.submit("and more")
             images = [[block for block in one.content if isinstance(block, ImageBlock)] for one in model.requests[-1].messages]
@@ -265,8 +265,8 @@ async def test_an_unknown_action_or_a_bad_payload_is_ignored_and_the_next_one_co
         assert shown(person) == [Notice("still here", "info", "meter")]
         assert prompts_in(conversation(app.session)) == ["hello"]
         assert not app.quitting.is_set()
-        assert app.house.current is not None
-        assert app.house.current.session.meta.title == ""
+        assert app.runtime.current is not None
+        assert app.runtime.current.session.meta.title == ""
         assert f"its action {type} is unknown, or its payload bad: ignored" in log_of(app.host, "meter")
     assert types(tmp_path / "journal") == ["EventRetry", "EventAgentEnd"]
 
@@ -294,8 +294,8 @@ async def test_an_events_action_needs_the_grant_of_the_service_that_does_it(
         assert shown(person) == [Notice("still here", "info", "meter")]  # to be seen it needs no grant
         assert prompts_in(conversation(app.session)) == ["hello"]
         assert not app.quitting.is_set()
-        assert app.house.current is not None
-        assert app.house.current.session.meta.title == ""
+        assert app.runtime.current is not None
+        assert app.runtime.current.session.meta.title == ""
         assert f"its action {type} was not done: piglet:meter: {service} is not granted" in log_of(app.host, "meter")
 
 
@@ -308,8 +308,8 @@ async def test_a_key_that_a_person_pressed_needs_no_grant(tmp_path: Path) -> Non
     async with opened(tmp_path, folder) as app:
         assert (await app.shortcut("ctrl+o")).action == NoAction()
         await app.shortcut("ctrl+t")
-        assert app.house.current is not None
-        assert app.house.current.session.meta.title == "Weather"
+        assert app.runtime.current is not None
+        assert app.runtime.current.session.meta.title == "Weather"
         await app.shortcut("ctrl+q")
         assert app.quitting.is_set()
 

@@ -170,7 +170,7 @@ async def test_what_goes_wrong_has_its_code(tmp_path: Path) -> None:
         }
         for method, (params, why) in other.items():
             assert await host.fails(method, **params) == (-32603, why)
-        host.app.house.services.groups.pop("guests")  # what the host itself does wrong
+        host.app.runtime.services.groups.pop("guests")  # what the host itself does wrong
         assert (await host.fails("commands"))[0] == -32603
 
 
@@ -289,7 +289,7 @@ async def test_what_is_published_comes_to_each_subscription_before_the_answer(tm
     async with asking(tmp_path, others=[write(tmp_path, "other", tools=others)]) as host:
         first = (await host("subscribe", topic="weather:alert"))["subscriptionId"]
         await host.app.host.call_tool("listen")
-        host.app.house.bus.subscribe("test", "weather:alert", lambda _topic, _data: heard.append(len(raws(host.journal))))
+        host.app.runtime.bus.subscribe("test", "weather:alert", lambda _topic, _data: heard.append(len(raws(host.journal))))
         second = (await host("subscribe", topic="weather:alert"))["subscriptionId"]
         third = (await host("subscribe", topic="weather:*"))["subscriptionId"]
         assert all(type(id) is int for id in (first, second, third))

@@ -178,9 +178,9 @@ async def test_a_session_is_titled_forked_and_left_for_another(tmp_path: Path) -
 @pytest.mark.req("piglet.method.host/loadSession")
 async def test_a_call_without_a_result_is_repaired_where_a_session_is_loaded(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
-        assert app.house.current is not None
+        assert app.runtime.current is not None
         await app.submit(">> say Hello")
-        stored = app.house.current.session
+        stored = app.runtime.current.session
     leaf = [json.loads(line) for line in Path(stored.file).read_text().splitlines()][-1]["id"]
     entry = {
         "type": "assistant", "id": "0badf00d", "parentId": leaf, "ts": "2026-02-03T10:00:00Z",

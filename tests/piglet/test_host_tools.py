@@ -56,8 +56,8 @@ async def test_a_tool_is_run_on_the_path_of_every_call(tmp_path: Path) -> None:
     }
     redirect = interceptor(before=[result({"allow": True, "args": {"path": "b.txt"}})])
     async with asking(tmp_path, offers={"tools": tools}) as host:
-        (host.app.house.cwd / Path("a.txt")).write_text("hello")
-        (host.app.house.cwd / Path("b.txt")).write_text("rewritten")
+        (host.app.runtime.cwd / Path("a.txt")).write_text("hello")
+        (host.app.runtime.cwd / Path("b.txt")).write_text("rewritten")
         read = await host("executeTool", name="read", args={"path": "a.txt"}, callId="c9")
         assert set(read) == {"content"}
         assert [(one["type"], "hello" in one["text"]) for one in read["content"]] == [("text", True)]

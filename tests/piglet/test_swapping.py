@@ -88,7 +88,7 @@ async def test_the_new_one_is_started_first_and_its_offer_comes_in_one_step(tmp_
     async with opened(tmp_path, weather(tmp_path, "one", tools={"old": "old"}, sections={"Old": "old"})) as host:
         old = pid_of(host, "weather")
         seen: list[set[str]] = []
-        before = host.house._on_change
+        before = host.context._on_change
 
         def watch() -> None:
             before()
@@ -96,7 +96,7 @@ async def test_the_new_one_is_started_first_and_its_offer_comes_in_one_step(tmp_
                 {tool.name for tool in host.tools} | {one.title for one in host.guest("weather").contributions.prompt_sections}
             )
 
-        host.house._on_change = watch
+        host.context._on_change = watch
         extra = tell("register/tool", {"name": "half", "parameters": {"type": "object"}})
         weather(tmp_path, "two", tools={"new": "new"}, sections={"New": "new"}, at_init=[extra, note(half), wait(go)])
         reloading = asyncio.create_task(host.reload("weather"))

@@ -29,7 +29,7 @@ async def test_a_hook_gets_the_changed_text_and_adds_to_the_system_prompt(tmp_pa
     model = Answers([said("done")])
     async with opened(tmp_path, clock, nothing, absent, alias, answers=model) as app:
         await app.submit("!s")
-        without = app.resident.house.system(app.resident.tools)
+        without = app.resident.context.system(app.resident.tools)
     assert params(tmp_path / "journal", "messageHook/onMessage") == [{"message": "show git status"}]
     assert model.requests[0].system == f"{without}\n\nIt is noon."
     assert "# Units\n\nUse metric." in without

@@ -342,7 +342,7 @@ async def test_of_two_requests_of_one_id_nobody_can_say_which_is_meant(permissio
     table = permissions(table=True)
     tasks = [await parked(table, request())]
     tasks.append(await parked(table, request(command="other")))
-    while len(table._desk.waiting) < 2:
+    while len(table._approver.waiting) < 2:
         await asyncio.sleep(0)
     with pytest.raises(NoApproval, match="2 of the id 'r1' wait"):
         await table.submit_result("r1", PermissionResult(approved=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.real import install
-from tests.real.house import Real, house
+from tests.real.house import Real, harness
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,6 +27,6 @@ def program() -> Path:
 
 @pytest.fixture
 async def real(program: Path, tmp_path: Path) -> AsyncIterator[Real]:
-    async with house(program, tmp_path) as made:
+    async with harness(program, tmp_path) as made:
         yield made
         assert not await made.leftovers()

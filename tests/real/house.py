@@ -124,7 +124,7 @@ class Real:
 
 
 @asynccontextmanager
-async def house(program: Path, root: Path, **models: Any) -> AsyncIterator[Real]:
+async def harness(program: Path, root: Path, **models: Any) -> AsyncIterator[Real]:
     for name in ("project", "home", "tmp"):
         (root / name).mkdir()
     async with FakeModels(**models) as server:

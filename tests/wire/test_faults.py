@@ -29,7 +29,7 @@ pytestmark = pytest.mark.loops
 OK = b'{"ok":true}'
 
 
-class House:
+class Harness:
     """A spawner with a well-behaved neighbour, to show that one bad peer hurts itself alone."""
 
     def __init__(self, spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]) -> None:
@@ -49,23 +49,23 @@ class House:
 
 
 @pytest.fixture
-async def house(spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]) -> AsyncIterator[House]:
-    house = House(spawner, deadlines, environ)
-    house.neighbour = await house.take_in("none")
-    yield house
-    await house.goes_on()
+async def harness(spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]) -> AsyncIterator[Harness]:
+    harness = Harness(spawner, deadlines, environ)
+    harness.neighbour = await harness.take_in("none")
+    yield harness
+    await harness.goes_on()
 
 
 @pytest.mark.req("wire.fault.silent", "wire.fault.others-go-on")
-async def test_silent(house: House) -> None:
-    rpc = await house.take_in("silent")
+async def test_silent(harness: Harness) -> None:
+    rpc = await harness.take_in("silent")
     with pytest.raises(PeerTimeout, match=r"silent: no answer to x \(limit call = 0.05\)"):
         await rpc.call("x", {}, timeout=0.05)
 
 
 @pytest.mark.req("wire.fault.chatty")
-async def test_chatty(house: House) -> None:
-    rpc = await house.take_in("chatty", bytes=3_000_000)
+async def test_chatty(harness: Harness) -> None:
+    rpc = await harness.take_in("chatty", bytes=3_000_000)
     assert bytes(await rpc.call("x", {}, timeout=10)) == OK
     stderr = rpc.channel.child.stderr
     assert stderr.text().endswith("chatter ")
@@ -73,47 +73,47 @@ async def test_chatty(house: House) -> None:
 
 
 @pytest.mark.req("wire.fault.banner")
-async def test_banner(house: House) -> None:
-    rpc = await house.take_in("banner")
+async def test_banner(harness: Harness) -> None:
+    rpc = await harness.take_in("banner")
     assert bytes(await rpc.call("x", {}, timeout=10)) == OK
-    noise = [event.raw for event in house.odd if isinstance(event, Noise)]
+    noise = [event.raw for event in harness.odd if isinstance(event, Noise)]
     assert noise == [b"Welcome to a program that likes to talk", b"[1, 2]", b"a log line, no frame"]
     assert rpc.connection.noise == len(noise)
 
 
 @pytest.mark.req("wire.fault.huge")
-async def test_huge(house: House) -> None:
-    rpc = await house.take_in("huge", bytes=3_000_000, limits=PATIENT.but(frame=1 << 20))
+async def test_huge(harness: Harness) -> None:
+    rpc = await harness.take_in("huge", bytes=3_000_000, limits=PATIENT.but(frame=1 << 20))
     other = asyncio.create_task(rpc.call("also", {}, timeout=10))
     with pytest.raises(OversizeFrame, match=r"its answer to x had 3000000 bytes \(limit frame = 1048576\)"):
         await rpc.call("x", {}, timeout=10)
     with pytest.raises(OversizeFrame, match="its answer to also had 3000000 bytes"):
         await other
-    assert [event.size for event in house.odd if isinstance(event, Oversize)] == [3_000_000] * 2
+    assert [event.size for event in harness.odd if isinstance(event, Oversize)] == [3_000_000] * 2
     assert rpc.channel.cause is None  # the wire goes on
 
 
 @pytest.mark.req("wire.fault.huge")
-async def test_a_large_frame_under_the_limit_is_no_fault(house: House) -> None:
-    rpc = await house.take_in("huge", bytes=20_000_000)
+async def test_a_large_frame_under_the_limit_is_no_fault(harness: Harness) -> None:
+    rpc = await harness.take_in("huge", bytes=20_000_000)
     assert len(bytes(await rpc.call("x", {}, timeout=20))) > 19_000_000
 
 
 @pytest.mark.req("wire.fault.half")
-async def test_half(house: House) -> None:
-    rpc = await house.take_in("half")
+async def test_half(harness: Harness) -> None:
+    rpc = await harness.take_in("half")
     with pytest.raises(PeerGone, match=r"half: ended \(exit status 0\)"):
         await rpc.call("x", {}, timeout=10)
-    assert [event.raw for event in house.odd if isinstance(event, Noise)] == [b'{"jsonrpc":"2.0","id":1']
+    assert [event.raw for event in harness.odd if isinstance(event, Noise)] == [b'{"jsonrpc":"2.0","id":1']
 
 
 @pytest.mark.req("wire.fault.bad-utf8")
-async def test_bad_utf8(house: House) -> None:
+async def test_bad_utf8(harness: Harness) -> None:
     import msgspec
 
     from serai.wire.codec import decode
 
-    rpc = await house.take_in("bad-utf8")
+    rpc = await harness.take_in("bad-utf8")
     answer = await rpc.call("x", {}, timeout=10)
     assert decode(msgspec.json.Decoder(dict[str, str | bool]), answer) == {"ok": True, "text": "caf\ufffd \ufffd\ufffd"}
 
@@ -122,8 +122,8 @@ async def test_bad_utf8(house: House) -> None:
 @pytest.mark.parametrize(
     ("options", "status"), [({"code": 3}, ExitStatus(code=3)), ({"signal": 11}, ExitStatus(signal=11))], ids=["code", "signal"]
 )
-async def test_dies(house: House, options: dict[str, Any], status: ExitStatus) -> None:
-    rpc = await house.take_in("dies", after=1, **options)
+async def test_dies(harness: Harness, options: dict[str, Any], status: ExitStatus) -> None:
+    rpc = await harness.take_in("dies", after=1, **options)
     assert bytes(await rpc.call("well", {}, timeout=10)) == OK
     calls = [asyncio.create_task(rpc.call(f"call {n}", {})) for n in range(5)]  # an hour each
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -136,9 +136,9 @@ async def test_dies(house: House, options: dict[str, Any], status: ExitStatus) -
 
 
 @pytest.mark.req("wire.fault.holder")
-async def test_holder(house: House, tmp_path: Path) -> None:
+async def test_holder(harness: Harness, tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    rpc = await house.take_in("holder", limits=QUICK, pid_file=str(note))
+    rpc = await harness.take_in("holder", limits=QUICK, pid_file=str(note))
     assert bytes(await rpc.call("x", {}, timeout=10)) == OK
     with pytest.raises(PeerGone, match="a process it started holds its output open"):
         await rpc.call("y", {}, timeout=10)
@@ -149,16 +149,16 @@ async def test_holder(house: House, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("wire.fault.mute")
-async def test_mute(house: House) -> None:
-    rpc = await house.take_in("mute", limits=QUICK)
+async def test_mute(harness: Harness) -> None:
+    rpc = await harness.take_in("mute", limits=QUICK)
     with pytest.raises(PeerGone, match="mute: closed its output, but still runs"):
         await rpc.call("x", {}, timeout=10)
     assert lives(rpc.channel.child.pid)
 
 
 @pytest.mark.req("wire.fault.unplugged")
-async def test_unplugged(house: House) -> None:
-    rpc = await house.take_in("unplugged", limits=QUICK)
+async def test_unplugged(harness: Harness) -> None:
+    rpc = await harness.take_in("unplugged", limits=QUICK)
     assert bytes(await rpc.call("x", {}, timeout=10)) == OK
     outcomes = await asyncio.gather(*(rpc.call(name, {}, timeout=10) for name in "yz"), return_exceptions=True)
     for outcome in outcomes:  # the one that broke the pipe, and the one that found it broken
@@ -169,8 +169,8 @@ async def test_unplugged(house: House) -> None:
 
 
 @pytest.mark.req("wire.fault.deaf", "wire.channel.backlog")
-async def test_deaf(house: House) -> None:
-    rpc = await house.take_in("deaf")
+async def test_deaf(harness: Harness) -> None:
+    rpc = await harness.take_in("deaf")
     with pytest.raises(PeerTimeout):
         await rpc.call("x", {"pad": "x" * 1_000_000}, timeout=0.1)
     with pytest.raises(PeerTimeout):
@@ -179,8 +179,8 @@ async def test_deaf(house: House) -> None:
 
 @pytest.mark.slow
 @pytest.mark.req("wire.fault.flood", "wire.channel.fair")
-async def test_flood(house: House) -> None:
-    rpc = await house.take_in("flood")
+async def test_flood(harness: Harness) -> None:
+    rpc = await harness.take_in("flood")
     tracemalloc.start()
     try:
         with pytest.raises(PeerTimeout):
@@ -189,33 +189,33 @@ async def test_flood(house: House) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 20_000_000
-    await house.goes_on()
+    await harness.goes_on()
     assert (await stop_child(rpc.channel.child, QUICK)).exit is not None
 
 
 @pytest.mark.req("wire.fault.flood")
-async def test_an_answer_behind_a_flood_arrives(house: House) -> None:
-    rpc = await house.take_in("flood", frames=100_000)
+async def test_an_answer_behind_a_flood_arrives(harness: Harness) -> None:
+    rpc = await harness.take_in("flood", frames=100_000)
     assert bytes(await rpc.call("x", {}, timeout=20)) == OK
 
 
 @pytest.mark.req("wire.fault.twice")
 @pytest.mark.parametrize(("fault", "strays"), [("twice", 1), ("stranger", 3)])
-async def test_twice_and_stranger(house: House, fault: str, strays: int) -> None:
-    rpc = await house.take_in(fault)
+async def test_twice_and_stranger(harness: Harness, fault: str, strays: int) -> None:
+    rpc = await harness.take_in(fault)
     for _ in range(3):
         assert bytes(await rpc.call("x", {}, timeout=10)) == OK
-    assert len([event for event in house.odd if isinstance(event, jsonrpc.Stray)]) == 3 * strays
+    assert len([event for event in harness.odd if isinstance(event, jsonrpc.Stray)]) == 3 * strays
 
 
-async def test_trickle(house: House) -> None:
-    rpc = await house.take_in("trickle")
+async def test_trickle(harness: Harness) -> None:
+    rpc = await harness.take_in("trickle")
     assert bytes(await rpc.call("x", {}, timeout=10)) == OK
 
 
-async def test_daemon(house: House, tmp_path: Path) -> None:
+async def test_daemon(harness: Harness, tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    rpc = await house.take_in("daemon", pid_file=str(note))
+    rpc = await harness.take_in("daemon", pid_file=str(note))
     assert bytes(await rpc.call("x", {}, timeout=10)) == OK
     await stop_child(rpc.channel.child, QUICK)
     assert not lives(int(note.read_text()))
@@ -227,9 +227,9 @@ async def test_all_at_once_and_nothing_is_left(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], tmp_path: Path
 ) -> None:
     """Every fault in one host: each call ends, the good peer answers, and after the stop no process is left."""
-    house = House(spawner, deadlines, environ)
-    house.neighbour = await house.take_in("none")
-    peers = {fault: await house.take_in(fault, limits=QUICK) for fault in faults.FAULTS}
+    harness = Harness(spawner, deadlines, environ)
+    harness.neighbour = await harness.take_in("none")
+    peers = {fault: await harness.take_in(fault, limits=QUICK) for fault in faults.FAULTS}
 
     async def call(rpc: JsonRpcPeer) -> object:
         try:
@@ -237,7 +237,7 @@ async def test_all_at_once_and_nothing_is_left(
         except (PeerGone, PeerTimeout, BadFrame) as error:
             return error
 
-    good = [asyncio.create_task(house.goes_on()) for _ in range(50)]
+    good = [asyncio.create_task(harness.goes_on()) for _ in range(50)]
     outcomes = await asyncio.gather(*(call(rpc) for rpc in peers.values()))
     await asyncio.gather(*good)
     assert len(outcomes) == len(faults.FAULTS)

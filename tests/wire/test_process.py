@@ -333,8 +333,8 @@ def test_a_spawner_of_one_loop_says_so_in_another(environ: dict[str, str]) -> No
     async def make() -> PlainSpawner:
         spawner = PlainSpawner(watchdog=False)
         await start(spawner)
-        assert spawner._house
-        for part in (spawner._house.table, spawner._house.patient, spawner._house.poller):
+        assert spawner._context
+        for part in (spawner._context.table, spawner._context.patient, spawner._context.poller):
             part.close()
         return spawner
 
@@ -390,7 +390,7 @@ async def test_a_child_that_somebody_else_reaped_is_nobody(spawner: PlainSpawner
 
 async def test_a_child_that_somebody_else_reaps_ends_with_an_unknown_status(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     child = await spawner.spawn(Launch(argv=["sh", "-c", "read line"], env=environ))
-    child._house.poller.remove_reader(child._pidfd)
+    child._context.poller.remove_reader(child._pidfd)
     child.close_descriptor(child.stdin)
     os.waitpid(child.pid, 0)
     child._ended()

@@ -74,7 +74,7 @@ class Driver(ABC):
     session_id: str = ""  # known before `open`, or after it
 
     @abstractmethod
-    async def open(self, stage: EventHub) -> None:
+    async def open(self, hub: EventHub) -> None:
         """Start what there is to start; everything that happens is told to the stage from now on."""
 
     @abstractmethod

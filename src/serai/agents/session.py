@@ -35,15 +35,15 @@ log = logging.getLogger("serai.agents")
 class SessionPersistence:
     """Writes what happens on a stage into a stored session. It is told first: what cannot be written must not be acted upon."""
 
-    def __init__(self, store: Stored | CurrentSession, stage: EventHub) -> None:
+    def __init__(self, store: Stored | CurrentSession, hub: EventHub) -> None:
         self._current = store if isinstance(store, CurrentSession) else CurrentSession(store)
         self._scribe = SessionWriter(self._current)
         self.steered = self._scribe.steered
         self.aborted = self._scribe.aborted
-        stage.listeners.insert(0, self._scribe.tell)
-        stage.on_decided.append(self._scribe.decided)
-        stage.on_answer.append(self._scribe.answered)
-        stage.on_compact.append(self._compacted)
+        hub.listeners.insert(0, self._scribe.tell)
+        hub.on_decided.append(self._scribe.decided)
+        hub.on_answer.append(self._scribe.answered)
+        hub.on_compact.append(self._compacted)
 
     def _compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
         names = {call.id: call.name for message in messages for call in message.calls}
@@ -70,8 +70,8 @@ class Session:
         """`store` is where it is kept; without one it is forgotten."""
         self.driver = driver
         self.limits = limits or Limits()
-        self.stage = EventHub(driver.name, driver.session_id, self.limits)
-        self._keeping = SessionPersistence(store, self.stage) if store is not None else None
+        self.hub = EventHub(driver.name, driver.session_id, self.limits)
+        self._keeping = SessionPersistence(store, self.hub) if store is not None else None
         self._playing: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._compacting: asyncio.Task[None] | None = None
@@ -90,7 +90,7 @@ class Session:
         """Start the agent. When it cannot be started, nothing is left of it."""
         if self._opening is not None or self._closing is not None:
             raise Closed("a session is opened once", who=self.agent)
-        self._opening = asyncio.ensure_future(self.driver.open(self.stage))
+        self._opening = asyncio.ensure_future(self.driver.open(self.hub))
         try:
             await self._opening
         except BaseException:
@@ -99,7 +99,7 @@ class Session:
             if closed and self._opening.cancelled():
                 raise Closed("the session was closed while it was opened", who=self.agent) from None
             raise
-        self.stage.session = self.stage.session or self.driver.session_id
+        self.hub.session = self.hub.session or self.driver.session_id
 
     async def close(self) -> None:
         """End what runs, then the agent. Idempotent, and not to be stopped half-way."""
@@ -110,7 +110,7 @@ class Session:
     async def _close(self) -> None:
         await self._end(self._opening)
         await self._end(self._compacting)
-        if (turn := self.stage.turn) is not None:
+        if (turn := self.hub.turn) is not None:
             await turn.cancel("the session was closed")
         await self._end(self._playing)
         try:
@@ -119,7 +119,7 @@ class Session:
         except TimeoutError:
             log.error("%s could not be closed within %g s", self.agent, self._patience)
         finally:
-            self.stage.close()
+            self.hub.close()
             if self._keeping is not None:
                 self._keeping.close()
 
@@ -142,7 +142,7 @@ class Session:
 
     @property
     def id(self) -> str:
-        return self.stage.session
+        return self.hub.session
 
     @property
     def capabilities(self) -> Capabilities:
@@ -154,12 +154,12 @@ class Session:
             return "closed"
         if self._opening is None or not self._opening.done():
             return "new"
-        return "idle" if self.stage.turn is None else "running"
+        return "idle" if self.hub.turn is None else "running"
 
     @property
     def pending(self) -> tuple[Approval | Question, ...]:
         """What waits for an answer."""
-        return tuple(self.stage.pending.values())
+        return tuple(self.hub.pending.values())
 
     # -- prompts
 
@@ -172,7 +172,7 @@ class Session:
             raise ValueError("an empty prompt asks nothing")
         if prompt.images:
             self._need("images")
-        return Turn(prompt, self.stage, start=self._start, stop=self._stop)
+        return Turn(prompt, self.hub, start=self._start, stop=self._stop)
 
     async def send(self, prompt: str | Prompt, *, images: Sequence[ImageBlock] = ()) -> Turn:
         """The same, begun at once."""
@@ -185,15 +185,15 @@ class Session:
             raise Closed("the session is not open yet", who=self.agent, hint="enter it first: `async with session:`")
         if self.state == "closed":
             raise Closed("the session is closed", who=self.agent, hint="open another one")
-        if self.stage.turn is not None:
-            raise TurnInFlight(f'it is busy with "{_short(self.stage.turn.prompt.text)}"', who=self.agent)
+        if self.hub.turn is not None:
+            raise TurnInFlight(f'it is busy with "{_short(self.hub.turn.prompt.text)}"', who=self.agent)
         self._must_be_free()
-        self.stage.turn = turn
+        self.hub.turn = turn
         self._playing = asyncio.get_running_loop().create_task(self._play(turn), name=f"turn of {self.agent}")
 
     def must_be_idle(self) -> None:
         """Raises `TurnInFlight` while anything works on the conversation: a turn, or whoever shortens it."""
-        if self.stage.turn is not None:
+        if self.hub.turn is not None:
             raise TurnInFlight("its conversation cannot be changed while a turn runs", who=self.agent)
         self._must_be_free()
 
@@ -206,7 +206,7 @@ class Session:
     async def free(self) -> None:
         """Until another turn may begin, or the session is closed."""
         while self.state != "closed":
-            if (turn := self.stage.turn) is not None:
+            if (turn := self.hub.turn) is not None:
                 await turn.over()
             elif busy := [task for task in (self._compacting, self._playing) if task is not None and not task.done()]:
                 await asyncio.wait(busy)
@@ -216,7 +216,7 @@ class Session:
     async def _play(self, turn: Turn) -> None:
         error: BaseException | None = None
         try:
-            self.stage.begin(turn)
+            self.hub.begin(turn)
             result = await self.driver.run(turn.prompt)
         except asyncio.CancelledError:  # it did not heed the interrupt
             result = TurnResult(status="cancelled", error=turn.reason)
@@ -235,12 +235,12 @@ class Session:
                 self._keeping.aborted(turn.reason or result.error)
             except Exception as failure:  # a full disk
                 error = error or failure
-        self.stage.end(turn, result, error)
+        self.hub.end(turn, result, error)
 
     async def _stop(self, turn: Turn, reason: str) -> None:
         """Ask first; end it when that has not helped in time (spec agents 2.13)."""
         playing = self._playing
-        if playing is None or self.stage.turn is not turn:
+        if playing is None or self.hub.turn is not turn:
             return
         try:
             async with asyncio.timeout(self.limits.interrupt):
@@ -261,14 +261,14 @@ class Session:
 
     async def interrupt(self, reason: str = "interrupted", *, mark: bool = True) -> None:
         """End the turn that runs, if one does; the conversation goes on. `mark`: the model finds in it that it was interrupted."""
-        if (turn := self.stage.turn) is not None:
+        if (turn := self.hub.turn) is not None:
             self._need("interrupt")
             await turn.cancel(reason, mark=mark)
 
     def steer(self, text: str) -> None:
         """A text for the turn that runs: the model gets it before its next step."""
         self._need("steer")
-        if (turn := self.stage.turn) is None:
+        if (turn := self.hub.turn) is None:
             raise Closed("no turn runs that could be steered", who=self.agent, hint="send it as a prompt")
         text = codec.paired(text)
         if not turn.began:  # then it is part of the prompt
@@ -285,7 +285,7 @@ class Session:
 
     async def answer(self, id: str, decision: Decision) -> None:
         """Answer an approval or a question by its id: `NoApproval` when nothing of that id waits."""
-        await self.stage.answer(id, decision)
+        await self.hub.answer(id, decision)
 
     # -- between turns
 
@@ -315,7 +315,7 @@ class Session:
 
     async def idle(self) -> None:
         """Until no turn runs, and nothing on the side."""
-        while (turn := self.stage.turn) is not None:
+        while (turn := self.hub.turn) is not None:
             await turn.over()
         await self.driver.idle()
 
@@ -328,13 +328,13 @@ class Session:
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Have every event told, before whoever reads the turn gets it. Returns what ends that."""
-        self.stage.listeners.append(listener)
-        return lambda: _drop(self.stage.listeners, listener)
+        self.hub.listeners.append(listener)
+        return lambda: _drop(self.hub.listeners, listener)
 
     def on_turn(self, handler: Callable[[Turn], None]) -> Callable[[], None]:
         """Be told of turns that the agent begins by itself. Who wants to read one says `turn.taken = True` and iterates it."""
-        self.stage.on_turn.append(handler)
-        return lambda: _drop(self.stage.on_turn, handler)
+        self.hub.on_turn.append(handler)
+        return lambda: _drop(self.hub.on_turn, handler)
 
     def _need(self, capability: str) -> None:
         if not getattr(self.capabilities, capability):

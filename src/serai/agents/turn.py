@@ -39,7 +39,7 @@ class Turn:
     def __init__(
         self,
         prompt: Prompt,
-        stage: EventHub,
+        hub: EventHub,
         *,
         start: Callable[[Turn], None] | None = None,
         stop: Callable[[Turn, str], Awaitable[None]] | None = None,
@@ -52,7 +52,7 @@ class Turn:
         self.reason = ""  # why it was cancelled
         self.marks = True  # whether the model finds that in the conversation
         self.unheard = False  # nobody reads it
-        self._stage = stage
+        self._hub = hub
         self._start = start
         self._stop = stop
         self._stopping: asyncio.Task[None] | None = None
@@ -64,7 +64,7 @@ class Turn:
         self._awaited = 0  # so many wait for the result
         self.taken = False  # somebody means to read it
         self._raised = False
-        self._most = stage.limits.waiting
+        self._most = hub.limits.waiting
 
     # -- for its reader
 
@@ -147,17 +147,17 @@ class Turn:
     async def answer(self, id: str, decision: Decision) -> None:
         """Answer an approval or a question of this turn, from any task."""
         if self.outcome is not None:
-            raise Closed("the turn is over", who=self._stage.agent, id=id)
-        await self._stage.answer(id, decision)
+            raise Closed("the turn is over", who=self._hub.agent, id=id)
+        await self._hub.answer(id, decision)
 
     @property
     def pending(self) -> tuple[Approval | Question, ...]:
         """What waits for an answer."""
-        return tuple(self._stage.pending.values()) if self._stage.turn is self else ()
+        return tuple(self._hub.pending.values()) if self._hub.turn is self else ()
 
     def awaits(self, id: str) -> bool:
         """Whether a request that came in it is still open, also after its end."""
-        return id in self._stage.pending
+        return id in self._hub.pending
 
     @property
     def done(self) -> bool:
@@ -185,7 +185,7 @@ class Turn:
         self._events.clear()
         _wake(self._writer)
         for request in self.pending:
-            self._stage.refuse(request)
+            self._hub.refuse(request)
 
     def put(self, event: Event) -> None:
         if self.unheard or (self.crowded and not self._has_room_for(event)):
@@ -220,7 +220,7 @@ class Turn:
         while self.crowded and self._stopping is None and not self._awaited and not self.unheard:
             if self._writer is None or self._writer.done():
                 self._writer = asyncio.get_running_loop().create_future()
-            done, _ = await asyncio.wait([self._writer], timeout=self._stage.limits.model_idle)
+            done, _ = await asyncio.wait([self._writer], timeout=self._hub.limits.model_idle)
             if not done:  # who has read nothing for so long has left
                 self.ignore()
 

@@ -27,7 +27,7 @@ _PASSES = 1000  # of calls that were decided and have not run; beyond it the old
 
 
 class AgentTools:
-    """The house's tools as an agent gets them. Every call is decided exactly once: before it, by `decide`, or in it.
+    """The app's tools as an agent gets them. Every call is decided exactly once: before it, by `decide`, or in it.
 
     A decision is for the arguments that came with it (the object, not its value), and is used up by the call. What runs is a copy
     that nobody else holds.
@@ -110,7 +110,7 @@ class AgentTools:
         """A guest whose protocol has one call after the other gets them so, however many an agent makes at once (spec zot 4.1)."""
         if owner not in self._turns:
             guest = self._host().guests.get(owner)
-            one_by_one = guest is not None and guest.house.adapter(guest.manifest).one_by_one
+            one_by_one = guest is not None and guest.context.adapter(guest.manifest).one_by_one
             self._turns[owner] = asyncio.Lock() if one_by_one else None
         return self._turns[owner]
 
@@ -182,7 +182,7 @@ def _replaced(content: tuple[Block, ...], text: str) -> tuple[Block, ...]:
 
 
 class GuestTools:
-    """Of the house's tools those that guests brought: what an agent with tools of its own is offered."""
+    """Of the app's tools those that guests brought: what an agent with tools of its own is offered."""
 
     def __init__(self, tools: ToolBox, host: Callable[[], Host], *, only: Collection[str] | None = None) -> None:
         """`only`: these, if they are there."""

@@ -51,16 +51,16 @@ class App:
     def __init__(self, **choices: Unpack[AppOptions]) -> None:
         """`serai.app.assembly.AppOptions` says what can be chosen; nothing has to be."""
         self._choices = choices
-        self._house: Runtime | None = None
+        self._runtime: Runtime | None = None
         self._inbox: Inbox | None = None
         self._closing: asyncio.Task[None] | None = None
         self._turns = asyncio.Lock()  # submitted prompts wait for each other, in order
         self._images: list[ImageBlock] = []  # for the next prompt
         self._steered: list[str] = []  # texts for the next turn
         self._commanding: set[str] = set()  # guests whose queued commands run
-        self._aside = AgentTurnRunner(lambda: self.house)
+        self._aside = AgentTurnRunner(lambda: self.runtime)
         self._early: list[tuple[str, bool]] = []  # what was queued before it was open
-        self.quitting = asyncio.Event()  # somebody wants the house to be closed: whoever opened it does that
+        self.quitting = asyncio.Event()  # somebody wants the app to be closed: whoever opened it does that
         self.last: TurnResult | None = None  # how the newest turn ended
 
     # -- its life
@@ -77,11 +77,11 @@ class App:
 
         When something that is needed is not to be had, nothing is left of the rest.
         """
-        if self._house is not None or self._closing is not None:
+        if self._runtime is not None or self._closing is not None:
             raise Closed("an app is opened once", hint="make a new one")
-        self._house = house = open_runtime(self, self._choices)
+        self._runtime = runtime = open_runtime(self, self._choices)
         try:
-            return await self._opened(house)
+            return await self._opened(runtime)
         except BaseException as error:
             closed = self._closing is not None
             await self.close()
@@ -89,19 +89,19 @@ class App:
                 raise Closed("the app was closed while it was opened") from error
             raise
 
-    async def _opened(self, house: Runtime) -> LoadReport:
-        house.services.groups |= {**default_groups(self), **self._choices.get("services", {})}
-        report = await house.host.start()
-        house.check_model()
-        for line in (*house.config.notes, *house.policy.rules.notes, *report.lines(), *house.remarks()):
+    async def _opened(self, runtime: Runtime) -> LoadReport:
+        runtime.services.groups |= {**default_groups(self), **self._choices.get("services", {})}
+        report = await runtime.host.start()
+        runtime.check_model()
+        for line in (*runtime.config.notes, *runtime.policy.rules.notes, *report.lines(), *runtime.remarks()):
             self.surface.act(Notice(line, "warn", "serai"))
-        house.session.listen(self._heard)
-        house.session.on_turn(self._aside.begun)
-        await house.session.open()
-        if house.recorder is not None:  # so that whoever looks at the wires finds the conversation
-            house.recorder.note(f"session {house.session.id} with {house.session.agent}")
+        runtime.session.listen(self._heard)
+        runtime.session.on_turn(self._aside.begun)
+        await runtime.session.open()
+        if runtime.recorder is not None:  # so that whoever looks at the wires finds the conversation
+            runtime.recorder.note(f"session {runtime.session.id} with {runtime.session.agent}")
         self._inbox = Inbox(
-            house.session,
+            runtime.session,
             self._play,
             prepare=self._queued,
             command=self._typed,
@@ -123,28 +123,28 @@ class App:
         self.quitting.set()
         if self._inbox is not None:
             await self._inbox.close()
-        if self._house is not None:
-            await self._house.close()
+        if self._runtime is not None:
+            await self._runtime.close()
 
     # -- what it is made of
 
     @property
-    def house(self) -> Runtime:
-        if self._house is None:
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
             raise Closed("the app is not open", hint="enter it first: `async with app:`")
-        return self._house
+        return self._runtime
 
     @property
     def host(self) -> Host:
-        return self.house.host
+        return self.runtime.host
 
     @property
     def session(self) -> Session:
-        return self.house.session
+        return self.runtime.session
 
     @property
     def surface(self) -> SafeSurface:
-        return self.house.surface
+        return self.runtime.surface
 
     @property
     def resident(self) -> Resident:
@@ -156,7 +156,7 @@ class App:
 
     def situation(self, owner: str = "") -> CallContext:
         """Where calls are made, for the policy; `owner` is the guest whose tool it is."""
-        return self.house.situation(owner)
+        return self.runtime.situation(owner)
 
     # -- what people and guests want
 
@@ -176,11 +176,11 @@ class App:
         self._queue(text)
 
     def _queue(self, text: str, *, plain: bool = False) -> None:
-        if self._house is None or self._closing is not None:
+        if self._runtime is None or self._closing is not None:
             raise Closed("the app is not open")
         if self._inbox is None:  # it is being opened, and a guest is quick
-            if len(self._early) >= self.house.limits.inputs:
-                raise NotAllowed("too much waits already", limit=LimitHit("inputs", self.house.limits.inputs))
+            if len(self._early) >= self.runtime.limits.inputs:
+                raise NotAllowed("too much waits already", limit=LimitHit("inputs", self.runtime.limits.inputs))
             self._early.append((text, plain))
         else:
             self._inbox.submit(text, plain=plain)
@@ -203,8 +203,8 @@ class App:
             except Closed:  # the turn is about to end: it is the next one
                 self._queue(text, plain=True)
                 return
-        if len(self._steered) >= self.house.limits.inputs:
-            limit = LimitHit("inputs", self.house.limits.inputs)
+        if len(self._steered) >= self.runtime.limits.inputs:
+            limit = LimitHit("inputs", self.runtime.limits.inputs)
             raise NotAllowed("too much waits for the next turn already", limit=limit)
         self._steered.append(text)
 
@@ -214,7 +214,7 @@ class App:
         `mark`: it finds that also when no turn ran; False: it never does.
         """
         reason = reason if len(reason) <= _REASON else f"{reason[:_REASON]}…"
-        if self.session.stage.turn is not None:
+        if self.session.hub.turn is not None:
             await self.session.interrupt(reason, mark=mark is not False)
         elif mark and not isinstance(self.session.driver, Resident):
             self.session.aborted(reason)  # what the agent itself knows of it is its own affair
@@ -227,7 +227,7 @@ class App:
                 conversation.add(resident_conversation.abort_marker(reason))
 
     def quit(self) -> None:
-        """Have whoever opened the house close it."""
+        """Have whoever opened the app close it."""
         self.quitting.set()
 
     async def idle(self) -> None:
@@ -243,11 +243,11 @@ class App:
         """For a guest or a person: through the pipeline, whoever's tool it is."""
         if self._closing is not None:
             raise Closed("the app is closed")
-        return await self.house.tools.call(call)
+        return await self.runtime.tools.call(call)
 
     def works_for(self, guest: str) -> bool:
         """Whether a tool of this guest runs."""
-        return bool(self.house.tools.running(guest))
+        return bool(self.runtime.tools.running(guest))
 
     async def idle_for(self, guest: str) -> None:
         """Until no turn runs and none waits; a queued command of this guest does not wait for itself."""
@@ -258,7 +258,7 @@ class App:
     async def swap(self, stored: Stored) -> None:
         """Go on with another conversation. Nothing of one gets into the other (FIX-20), and a filter of tools ends (FIX-24)."""
         self.must_be_idle()
-        current = self.house.current
+        current = self.runtime.current
         if current is None:
             raise NotCapable("this conversation is not kept, so no other can take its place", who=self.session.agent)
         resident, left = self.resident, current.session
@@ -270,19 +270,19 @@ class App:
         await resident.backgrounds.cancel()  # its answer would get into the other one
         self.must_be_idle()
         current.swap(stored)
-        self.house.leave(left)
-        self.session.stage.session = resident.session_id = stored.id
-        resident.tools.only(self.house.config.tools)
+        self.runtime.leave(left)
+        self.session.hub.session = resident.session_id = stored.id
+        resident.tools.only(self.runtime.config.tools)
         self._steered.clear()  # they were for the other one
         self._images.clear()
         resident.conversation.replace(resident_conversation.repair_messages(map(to_model_message, said)), usage_in(said))
-        self.session.stage.emit(SessionStarted(session=stored.id, messages=len(resident.conversation.messages)))
+        self.session.hub.emit(SessionStarted(session=stored.id, messages=len(resident.conversation.messages)))
 
     def refresh(self) -> None:
         """The conversation in memory is what the stored one says: after a branch, a reset, another session."""
         self.must_be_idle()
-        if self.house.current is not None:
-            messages = self.house.current.session.messages()
+        if self.runtime.current is not None:
+            messages = self.runtime.current.session.messages()
             self.resident.conversation.replace(
                 resident_conversation.repair_messages(map(to_model_message, messages)), usage_in(messages)
             )
@@ -290,7 +290,7 @@ class App:
     def must_be_idle(self) -> None:
         """Raises `TurnInFlight` while anything belongs to this conversation that is not over."""
         self.session.must_be_idle()
-        if self.house.pipeline.asking:  # the answer belongs to this conversation
+        if self.runtime.pipeline.asking:  # the answer belongs to this conversation
             raise TurnInFlight("its conversation cannot be left while somebody is asked something", who=self.session.agent)
 
     # -- prompts
@@ -336,7 +336,7 @@ class App:
             self.session.steer(text)
         try:
             return await run_turn(
-                turn, ApprovalSurface(self.surface, self.house.pipeline), self.surface.tell, left=self._aside.asking
+                turn, ApprovalSurface(self.surface, self.runtime.pipeline), self.surface.tell, left=self._aside.asking
             )
         finally:
             self.last = turn.outcome or self.last
@@ -387,14 +387,14 @@ class App:
 
     def _heard(self, event: Event) -> None:
         """Every event, right behind the store: guests are told, and the surface of what belongs to no turn."""
-        house = self.house
-        house.host.tell(event)
+        runtime = self.runtime
+        runtime.host.tell(event)
         if type(event) is TurnStarted:
-            assembly.pin_plugins(house)
+            assembly.pin_plugins(runtime)
         if type(event) is ToolProgress and (tail := bash_tail(event)) is not None:
-            house.bus.publish(BASH_TAIL, tail)
-        if alone := house.session.stage.turn is None:
-            house.surface.tell(event)
+            runtime.bus.publish(BASH_TAIL, tail)
+        if alone := runtime.session.hub.turn is None:
+            runtime.surface.tell(event)
         self._aside.heard(event, alone=alone)
 
     def do(self, action: Action) -> bool:
@@ -404,8 +404,8 @@ class App:
                 self._send(text)
             case actions.Quit():
                 self.quit()
-            case actions.SetTitle(text=text) if text.strip() and self.house.current is not None:
-                self.house.current.session.title(text)
+            case actions.SetTitle(text=text) if text.strip() and self.runtime.current is not None:
+                self.runtime.current.session.title(text)
                 return False  # and seen
             case actions.AttachImage(image=image):
                 self._images = [] if self._images else [image]  # a second one takes the first away (spec piglet 5.4)

@@ -52,15 +52,15 @@ if TYPE_CHECKING:
     from serai.app.app import App
 
 
-def open_agent_session(house: Runtime, choices: AppOptions, trust: Trust) -> Session:
+def open_agent_session(runtime: Runtime, choices: AppOptions, trust: Trust) -> Session:
     """The app hands the same to every agent that is driven; the resident gets what is ours as well."""
-    config = house.config
-    options = resident_options(house) if config.agent == "resident" else driven_options(house, choices, trust)
+    config = runtime.config
+    options = resident_options(runtime) if config.agent == "resident" else driven_options(runtime, choices, trust)
     common = {
-        "cwd": house.cwd,
-        "store": house.current,
-        "limits": house.limits,
-        "environ": house.environ,
+        "cwd": runtime.cwd,
+        "store": runtime.current,
+        "limits": runtime.limits,
+        "environ": runtime.environ,
         "settings": config.settings,
     }
     session = agents.agent(config.agent, **{**common, **options, **choices.get("options", {})})
@@ -69,66 +69,66 @@ def open_agent_session(house: Runtime, choices: AppOptions, trust: Trust) -> Ses
     return session
 
 
-def resident_options(house: Runtime) -> dict[str, Any]:
-    config = house.config
+def resident_options(runtime: Runtime) -> dict[str, Any]:
+    config = runtime.config
 
     def sections() -> list[PromptSection]:  # the host is made after the agent, of which guests are told
-        return house.host.texts.sections()
+        return runtime.host.texts.sections()
 
     async def compact(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-        return await house.host.texts.compact(messages)
+        return await runtime.host.texts.compact(messages)
 
     def compact_at() -> int:
         """What the compactor's author says, else the person; 0: only when the model is nearly full (spec piglet 4)."""
-        compactor = house.host.texts.compactor
+        compactor = runtime.host.texts.compactor
         return 0 if compactor is None else compactor.threshold or config.compact_at
 
     return {
         "model": config.model,
-        "shelf": house.shelf,
-        "tools": house.tools,
-        "decide": house.tools.decide,
-        "interceptors": GuestInterceptors(lambda: house.host),
+        "provider_pool": runtime.provider_pool,
+        "tools": runtime.tools,
+        "decide": runtime.tools.decide,
+        "interceptors": GuestInterceptors(lambda: runtime.host),
         "sections": sections,
         "compactor": compact,
         "compact_at": compact_at,
     }
 
 
-def driven_options(house: Runtime, choices: AppOptions, trust: Trust) -> dict[str, Any]:
+def driven_options(runtime: Runtime, choices: AppOptions, trust: Trust) -> dict[str, Any]:
     """What a program gets that has its own model, tools and settings: ours besides, and somebody who decides about its calls."""
 
     def sections() -> list[PromptSection]:
-        return house.host.texts.sections()
+        return runtime.host.texts.sections()
 
     async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
-        return await house.pipeline.judge(call)
+        return await runtime.pipeline.judge(call)
 
     starts = count(1)
 
     def tap(pid: int) -> Tap | None:
-        recorder, name = house.recorder, house.config.agent
+        recorder, name = runtime.recorder, runtime.config.agent
         return None if recorder is None else recorder.wire(name, kind="agent", dialect=name, generation=next(starts), pid=pid)
 
-    if (untrusted := trust.check_agents(house.cwd)) and _has_settings(house, trust):
-        house.notes.append(f"{house.config.agent} starts without what this project has for it: {untrusted}")
+    if (untrusted := trust.check_agents(runtime.cwd)) and _has_settings(runtime, trust):
+        runtime.notes.append(f"{runtime.config.agent} starts without what this project has for it: {untrusted}")
     return {
         "model": choices.get("model", ""),  # the settings' own is for our models
-        "spawner": house.spawner,
-        "tools": GuestTools(house.tools, lambda: house.host, only=house.config.tools),
+        "spawner": runtime.spawner,
+        "tools": GuestTools(runtime.tools, lambda: runtime.host, only=runtime.config.tools),
         "judge": judge,
-        "interceptors": GuestInterceptors(lambda: house.host),
+        "interceptors": GuestInterceptors(lambda: runtime.host),
         "sections": sections,
         "tap": tap,
-        "trusted": lambda: not trust.check_agents(house.cwd),
+        "trusted": lambda: not trust.check_agents(runtime.cwd),
     }
 
 
-def _has_settings(house: Runtime, trust: Trust) -> bool:
+def _has_settings(runtime: Runtime, trust: Trust) -> bool:
     """Whether the project has anything that the agent would take from it; what it remembers of a project is not pinned."""
     names = ("CLAUDE.md", "CLAUDE.local.md")
-    here = house.config.agent == "claude"
-    return here and (trust.for_agents(house.cwd) != {} or any(os.path.lexists(os.path.join(house.cwd, name)) for name in names))
+    here = runtime.config.agent == "claude"
+    return here and (trust.for_agents(runtime.cwd) != {} or any(os.path.lexists(os.path.join(runtime.cwd, name)) for name in names))
 
 
 def find_agent_session(agent: str, wanted: str, environ: Mapping[str, str]) -> str:
@@ -162,9 +162,9 @@ def with_pinned_plugins(settings: Mapping[str, Any], stored: Stored | None) -> M
     return found
 
 
-def pin_plugins(house: Runtime) -> None:
+def pin_plugins(runtime: Runtime) -> None:
     """Keep what runs now, once: when something is said in the session, as nobody goes on with an empty one."""
-    current, found = house.current, house.host.found.guests
+    current, found = runtime.current, runtime.host.found.guests
     if current is None or all(manifest.plan is None for manifest in found):
         return
     from serai.host.adapters.yoi.finder import plan_of
@@ -217,11 +217,11 @@ class Runtime:
     limits: Limits
     surface: SafeSurface
     spawner: PlainSpawner
-    shelf: ProviderPool
+    provider_pool: ProviderPool
     undo: FileSnapshots
     decisions: DecisionStore
     policy: Policy
-    desk: Approver
+    approver: Approver
     sessions: SessionFolder | None
     current: CurrentSession | None
     is_new: bool  # the session was made for this run
@@ -251,13 +251,13 @@ class Runtime:
     def check_model(self) -> None:
         """Raises what the model needs and is not there, once the guests are up that may stream it (spec piglet 5.9)."""
         driver = self.session.driver
-        if isinstance(driver, Resident) and isinstance(driver.house.provider, FallbackProvider):
-            self.shelf.check(driver.house.model)
+        if isinstance(driver, Resident) and isinstance(driver.context.provider, FallbackProvider):
+            self.provider_pool.check(driver.context.model)
 
     async def close(self) -> None:
         """All of it, whatever one part does; the files also when the loop ends meanwhile."""
         try:
-            for close in (self.session.close, self.host.close, self.desk.close, self.shelf.close, self.spawner.close):
+            for close in (self.session.close, self.host.close, self.approver.close, self.provider_pool.close, self.spawner.close):
                 try:
                     await close()
                 except Exception:
@@ -312,13 +312,13 @@ def open_runtime(app: App, choices: AppOptions) -> Runtime:
     limits = config.limits
     rules = _rules(choices, cwd, environ, trust)
 
-    def streams(api: str) -> ModelProvider | None:  # guests are there after the shelf
-        return house.host.provider(api)
+    def streams(api: str) -> ModelProvider | None:  # guests are there after the pool of providers
+        return runtime.host.provider(api)
 
-    shelf = ProviderPool(environ, config.settings, limits, streams)
+    provider_pool = ProviderPool(environ, config.settings, limits, streams)
     agent_factory(config.agent)
     if config.agent == "resident" and not {"model", "provider"} & choices.get("options", {}).keys():
-        shelf.take(config.model, None, unchecked=True)  # one that nobody knows; what it needs, guests may have
+        provider_pool.take(config.model, None, unchecked=True)  # one that nobody knows; what it needs, guests may have
     sessions = SessionFolder.usual(environ, limits=limits) if choices.get("keep", True) else None
     stored, is_new = _conversation(choices.get("session", ""), sessions, cwd, config.agent, environ)
     with ExitStack() as undone:
@@ -335,19 +335,19 @@ def open_runtime(app: App, choices: AppOptions) -> Runtime:
         policy = rules if isinstance(rules, Policy) else Policy(rules, memory=decisions)
         spawner = PlainSpawner(limits)
         undo = FileSnapshots.usual(environ, limits=limits)
-        tools = AgentTools(lambda: house.host, lambda: house.pipeline)
-        house = Runtime(
+        tools = AgentTools(lambda: runtime.host, lambda: runtime.pipeline)
+        runtime = Runtime(
             config=config,
             cwd=cwd,
             environ=environ,
             limits=limits,
             surface=surface,
             spawner=spawner,
-            shelf=shelf,
+            provider_pool=provider_pool,
             undo=undo,
             decisions=decisions,
             policy=policy,
-            desk=Approver(policy, surface, decisions=decisions, limits=limits, park=choices.get("park", False)),
+            approver=Approver(policy, surface, decisions=decisions, limits=limits, park=choices.get("park", False)),
             sessions=sessions,
             current=current,
             is_new=is_new,
@@ -358,44 +358,45 @@ def open_runtime(app: App, choices: AppOptions) -> Runtime:
             tools=tools,
             built_in=BuiltInTools(cwd, spawner=spawner, outside=tools.may_lead, undo=undo, limits=limits, environ=environ),
         )
-        house.session = open_agent_session(house, choices, trust)
-        house.host = _host(app, house, choices)
-        leads = house.built_in.leads_outside
-        house.pipeline = Pipeline(
-            house.host, house.desk, house.situation, leads_outside=leads, telling=ApprovalEvents(house.session.stage)
+        runtime.session = open_agent_session(runtime, choices, trust)
+        runtime.host = _host(app, runtime, choices)
+        leads = runtime.built_in.leads_outside
+        runtime.pipeline = Pipeline(
+            runtime.host, runtime.approver, runtime.situation, leads_outside=leads, telling=ApprovalEvents(runtime.session.hub)
         )
         undone.pop_all()
-    return house
+    return runtime
 
 
-def _host(app: App, house: Runtime, choices: AppOptions) -> Host:
-    driver = house.session.driver
-    model = driver.house.model if isinstance(driver, Resident) else None
+def _host(app: App, runtime: Runtime, choices: AppOptions) -> Host:
+    driver = runtime.session.driver
+    model = driver.context.model if isinstance(driver, Resident) else None
     about = HostInfo(
-        cwd=house.cwd,
-        agent=house.session.agent,
+        cwd=runtime.cwd,
+        agent=runtime.session.agent,
         provider="" if model is None else model.provider,
         model="" if model is None else model.id,
     )
 
     def granted(guest: str) -> ServiceGrants:
-        known = house.host.guests.get(guest)
+        known = runtime.host.guests.get(guest)
         return NO_GRANTS if known is None else service_grants(known.manifest.settings)
 
-    house.services = AppServices({}, granted=granted, limits=house.limits)
+    resumed = None if runtime.current is None or runtime.is_new else runtime.current.session
+    runtime.services = AppServices({}, granted=granted, limits=runtime.limits)
     return Host.discover(
-        house.cwd,
+        runtime.cwd,
         guests=[os.fspath(path) for path in choices.get("guests", ())],
         installed=choices.get("installed", True),
-        environ=house.environ,
-        config=with_pinned_plugins(house.config.settings, None if house.current is None or house.is_new else house.current.session),
+        environ=runtime.environ,
+        config=with_pinned_plugins(runtime.config.settings, resumed),
         about=about,
-        built_in=house.built_in,
+        built_in=runtime.built_in,
         commands=builtin_commands(app),
-        services=house.services,
-        surface=GuestSurface(house.surface, app.do),
-        recorder=house.recorder,
-        spawner=house.spawner,
+        services=runtime.services,
+        surface=GuestSurface(runtime.surface, app.do),
+        recorder=runtime.recorder,
+        spawner=runtime.spawner,
         watch=choices.get("watch", False),
     )
 

@@ -30,7 +30,7 @@ def builtin_commands(app: App) -> Mapping[str, BuiltInCommand]:
 
     async def model(args: str) -> Action:
         if not args:
-            return Display(app.resident.house.model.key)
+            return Display(app.resident.context.model.key)
         return Display(await app.session.set_model(args))
 
     async def compact(_args: str) -> Action | None:

@@ -77,14 +77,14 @@ class Pipeline:
     def __init__(
         self,
         host: Host,
-        desk: Approver,
+        approver: Approver,
         situation: Callable[[str], CallContext],
         *,
         leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: (),
         telling: ApprovalObserver | None = None,
     ) -> None:
         self._host = host
-        self._desk = desk
+        self._approver = approver
         self._situation = situation
         self._leads_outside = leads_outside
         self._telling = telling or ApprovalObserver()
@@ -119,7 +119,7 @@ class Pipeline:
             return Deny(verdict.reason)
         if isinstance(verdict, Rewrite):
             call = with_own_arguments(verdict.value)
-        judged = self._desk.policy.judge(call, situation)
+        judged = self._approver.policy.judge(call, situation)
         if judged.decision == "deny":
             return Deny(judged.why)
         if judged.decision == "allow":
@@ -134,7 +134,7 @@ class Pipeline:
         """What needs nobody to look at it."""
         if down := self._host.not_guarded():  # while a guard is down nothing runs, whatever it would have said to this
             return _blocked(call, Refuse(f"{call.name} refused: {down}"))
-        if (forbidden := self._desk.policy.forbids(call, situation)) is not None:
+        if (forbidden := self._approver.policy.forbids(call, situation)) is not None:
             return _denied(call, ApprovalOutcome(decision=Deny(forbidden.why), by="policy", why=forbidden.why))
         return None
 
@@ -172,7 +172,7 @@ class Pipeline:
 
     async def ask(self, request: Approval | Question) -> Decision:
         """A question, or an approval that is a person's alone to give. Whoever raised it tells that it is asked."""
-        return (await self._desk.ask(request, self._situation(""))).decision
+        return (await self._approver.ask(request, self._situation(""))).decision
 
     async def _ruled(
         self, approval: Approval | None, call: ToolCall, situation: CallContext, outside: frozenset[str]
@@ -181,7 +181,7 @@ class Pipeline:
         paths = sorted(outside)
         leads = f"it leads outside the working directory: {', '.join(paths)}" if paths else ""
         if approval is not None:
-            ruling = await self._desk.decide(msgspec.structs.replace(approval, call=call), situation)
+            ruling = await self._approver.decide(msgspec.structs.replace(approval, call=call), situation)
             self._tell_nobody(approval, ruling)
             return ruling
         self._count += 1
@@ -214,7 +214,7 @@ class Pipeline:
         asked: list[Approval | Question],
     ) -> ApprovalOutcome:
         try:
-            ruling = await self._desk.decide(request, situation, asked=tell)
+            ruling = await self._approver.decide(request, situation, asked=tell)
         except BaseException:
             if asked:
                 self._settled(asked[0], Deny("nobody waits for it any more"), "nobody waits for it any more")
@@ -243,7 +243,7 @@ class Pipeline:
 
     def _judged(self, call: ToolCall, situation: CallContext, path: str) -> bool:
         spelt = msgspec.structs.replace(call, arguments={**call.arguments, "path": path})
-        return self._desk.policy.judge(spelt, situation).decision == "allow"
+        return self._approver.policy.judge(spelt, situation).decision == "allow"
 
 
 def with_own_arguments(call: ToolCall) -> ToolCall:

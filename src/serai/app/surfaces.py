@@ -65,7 +65,7 @@ class SafeSurface:
 
 
 class ApprovalSurface:
-    """Where a turn's own requests go: an agent's approvals through the pipeline, what only a person can answer to the desk."""
+    """Where a turn's own requests go: an agent's approvals through the pipeline, what only a person can answer to the approver."""
 
     def __init__(self, surface: SafeSurface, pipeline: Pipeline) -> None:
         self._surface = surface
@@ -120,10 +120,10 @@ class GuestSurface:
 class ApprovalEvents(ApprovalObserver):
     """What is asked of a person is an event of the session, and on its record."""
 
-    def __init__(self, stage: EventHub) -> None:
-        self._stage = stage
+    def __init__(self, hub: EventHub) -> None:
+        self._hub = hub
         self._called: set[str] = set()  # the calls of the turn that runs, by id
-        stage.listeners.append(self._heard)
+        hub.listeners.append(self._heard)
 
     def _heard(self, event: Event) -> None:
         if isinstance(event, ToolCalled) and not event.lane:
@@ -132,32 +132,32 @@ class ApprovalEvents(ApprovalObserver):
             self._called.clear()
 
     def asked(self, request: Approval | Question) -> None:
-        if isinstance(request, Approval) and not (request.call.asker == self._stage.agent and request.call.id in self._called):
+        if isinstance(request, Approval) and not (request.call.asker == self._hub.agent and request.call.id in self._called):
             # A guest's, or one of work on the side: the model of this conversation has not made it.
             request = msgspec.structs.replace(request, call=msgspec.structs.replace(request.call, id=""))
-        self._stage.told_asked(request)
+        self._hub.told_asked(request)
 
     def decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
-        self._stage.told_decided(request, decision, withdrawn=withdrawn)
+        self._hub.told_decided(request, decision, withdrawn=withdrawn)
 
     def nobody(self, request: Approval, hint: str) -> None:
         text = f"{request.tool} was denied, as nobody is there to approve it: {hint}"
-        self._stage.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
+        self._hub.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
 
 
 class AgentTurnRunner:
     """One app's. What is asked here goes the way of everything that is asked."""
 
-    def __init__(self, house: Callable[[], Runtime]) -> None:
-        self._house = house
+    def __init__(self, runtime: Callable[[], Runtime]) -> None:
+        self._runtime = runtime
         self._turns: set[asyncio.Task[TurnResult]] = set()
         self.asking: dict[str, asyncio.Task[None]] = {}  # by the id of the request; also what a turn has left open
 
     def begun(self, turn: Turn) -> None:
         """The agent began a turn."""
-        house = self._house()
+        runtime = self._runtime()
         turn.taken = True
-        driving = run_turn(turn, ApprovalSurface(house.surface, house.pipeline), house.surface.tell, left=self.asking)
+        driving = run_turn(turn, ApprovalSurface(runtime.surface, runtime.pipeline), runtime.surface.tell, left=self.asking)
         task = asyncio.get_running_loop().create_task(driving, name="a turn of the agent's own")
         self._turns.add(task)
         task.add_done_callback(self._played)
@@ -168,10 +168,10 @@ class AgentTurnRunner:
             if event.id in self.asking:
                 self.asking[event.id].cancel()
         elif alone and isinstance(event, Approval | Question) and not event.answered:
-            house = self._house()
-            ask_surface(event, ApprovalSurface(house.surface, house.pipeline), self.asking)
+            runtime = self._runtime()
+            ask_surface(event, ApprovalSurface(runtime.surface, runtime.pipeline), self.asking)
 
     def _played(self, task: asyncio.Task[TurnResult]) -> None:
         self._turns.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:  # nobody waits for it, so it is told
-            self._house().surface.act(Notice(f"a turn that the agent began by itself failed: {error}", "error", "serai"))
+            self._runtime().surface.act(Notice(f"a turn that the agent began by itself failed: {error}", "error", "serai"))

@@ -170,12 +170,12 @@ def _stage(plan: BuildPlan, modules: Iterable[str], stage: Path) -> None:
     skipped: list[str] = []
     own = [name for name in bundle.own_files(plan.folder, skipped) if not name.endswith(_LEFT_OUT)]
     plan.warnings.extend(skipped)
-    house = Path(serai.__file__).parent
+    package = Path(serai.__file__).parent
     files = {name: plan.folder / name for name in {*own, *modules}}
     for name in files:
         if name.split("/")[0].removesuffix(".py") in ("serai", "wit_world", _ENTRY):
             raise BadExtension("the component has a module of that name already", who=str(plan.folder / name), hint="rename it")
-    files |= {f"serai/{file.relative_to(house).as_posix()}": file for file in bundle.carried_files()}
+    files |= {f"serai/{file.relative_to(package).as_posix()}": file for file in bundle.carried_files()}
     for name, file in files.items():
         target = stage / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -243,15 +243,15 @@ def _is_leaf(name: str) -> bool:
 
 def carried_files() -> list[Path]:
     """The modules of Serai that a bundle has."""
-    house = Path(serai.__file__).parent
+    library = Path(serai.__file__).parent
     files = [
-        house / "__init__.py",
-        house / "__init__.pyi",
-        house / "dialects" / "__init__.py",
-        house / "dialects" / "yoi" / "__init__.py",
+        library / "__init__.py",
+        library / "__init__.pyi",
+        library / "dialects" / "__init__.py",
+        library / "dialects" / "yoi" / "__init__.py",
     ]
     for name in BUNDLED_MODULES:
-        module = house.joinpath(*name.split(".")[1:])
+        module = library.joinpath(*name.split(".")[1:])
         files += (
             sorted(file for file in module.rglob("*") if file.suffix in (".py", ".pyi"))
             if (module / "__init__.py").is_file()
@@ -431,8 +431,8 @@ def _sources(plan: BundlePlan) -> dict[str, bytes]:
     for name in paths:
         _refuse_name(name, own, plan)
     paths[_MAIN] = plan.program
-    house = Path(serai.__file__).parent
-    paths |= {f"serai/{file.relative_to(house).as_posix()}": file for file in carried_files()}
+    library = Path(serai.__file__).parent
+    paths |= {f"serai/{file.relative_to(library).as_posix()}": file for file in carried_files()}
     sources: dict[str, bytes] = {}
     room = _MOST
     for name, path in paths.items():

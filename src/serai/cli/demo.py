@@ -37,38 +37,40 @@ echo "$(hostname), uid $(id -u); in sight: $(ls -A /home | wc -l) homes, $(ls /p
 """
 
 
-async def boxes(stage: DemoContext) -> None:
-    stage.begin("box", "A box, with a hook at its birth and death")
-    tokens = stage.place / "tokens"
+async def boxes(context: DemoContext) -> None:
+    context.begin("box", "A box, with a hook at its birth and death")
+    tokens = context.place / "tokens"
     tokens.mkdir()
-    async with Boxes(str(stage.place / "boxes"), recorder=stage.recorder) as house:
-        stage.tags.append(house.spawner.tag)
-        if missing := house.backend("namespaces").missing:
-            stage.say("machine", f"no boxes here: {missing}", fg="yellow")
+    async with Boxes(str(context.place / "boxes"), recorder=context.recorder) as manager:
+        context.tags.append(manager.spawner.tag)
+        if missing := manager.backend("namespaces").missing:
+            context.say("machine", f"no boxes here: {missing}", fg="yellow")
             return
         try:
-            await _born_and_gone(stage, house, tokens)
+            await _born_and_gone(context, manager, tokens)
         except MachineError as error:  # it says no later than usual
-            stage.say("machine", f"no box here: {error}", fg="yellow")
+            context.say("machine", f"no box here: {error}", fg="yellow")
 
 
-async def _born_and_gone(stage: DemoContext, house: Boxes, tokens: Path) -> None:
+async def _born_and_gone(context: DemoContext, manager: Boxes, tokens: Path) -> None:
     def count() -> str:
         return f"tokens at its server: {len(os.listdir(tokens))}"
 
-    hook = Hook(str(examples_folder("hooks") / "token_sdk.py"), "token", {"TOKENS_DIR": str(tokens), "PATH": stage.environ["PATH"]})
-    async with house.box("demo", hooks=[hook]) as box:
-        stage.say(hook.name, f"the hook has done its work for the box {box.id}; {count()}")
+    hook = Hook(
+        str(examples_folder("hooks") / "token_sdk.py"), "token", {"TOKENS_DIR": str(tokens), "PATH": context.environ["PATH"]}
+    )
+    async with manager.box("demo", hooks=[hook]) as box:
+        context.say(hook.name, f"the hook has done its work for the box {box.id}; {count()}")
         result = await box.exec(COMMAND)
-        stage.say("box", result.text or result.stderr.decode(errors="replace"), fg="green" if result.exit_code == 0 else "red")
-    stage.say(hook.name, f"the box is destroyed; {count()}")
-    failing = stage.place / "fails"
+        context.say("box", result.text or result.stderr.decode(errors="replace"), fg="green" if result.exit_code == 0 else "red")
+    context.say(hook.name, f"the box is destroyed; {count()}")
+    failing = context.place / "fails"
     failing.write_text("#!/bin/sh\necho the licence server is down >&2; exit 3\n")
     failing.chmod(0o755)
     try:
-        await house.create("second", hooks=[hook, Hook(str(failing), "licence")])
+        await manager.create("second", hooks=[hook, Hook(str(failing), "licence")])
     except HookFailed as error:
-        stage.say("licence", f"no second box: {error.message}; {count()}", fg="red")
+        context.say("licence", f"no second box: {error.message}; {count()}", fg="red")
 
 
 RULES = """
@@ -81,37 +83,37 @@ class _Teller(DemoSurface):
         """Why it failed, without the words before that: which tool it was stands above."""
         text = result.text.partition(" failed closed: ")[2]
         if text:
-            self.stage.say("notes", f"is ended: {text}", fg="red")
+            self.context.say("notes", f"is ended: {text}", fg="red")
         else:
             super().ended(call, result)
 
 
-async def plugins(stage: DemoContext) -> None:
-    stage.begin("plugin", "A WASM plugin may read in the folder that it was granted, and nowhere else")
+async def plugins(context: DemoContext) -> None:
+    context.begin("plugin", "A WASM plugin may read in the folder that it was granted, and nowhere else")
     if find_spec("wasmtime") is None:
-        stage.say("serai", "wasmtime is not installed, so there is no plugin: pip install 'serai[wasm]'", fg="yellow")
+        context.say("serai", "wasmtime is not installed, so there is no plugin: pip install 'serai[wasm]'", fg="yellow")
         return
-    shelf = stage.project / "shelf"
-    shelf.mkdir()
-    (shelf / "list.txt").write_text("one two\nthree\n")
-    (stage.project / "secret.txt").write_text("nobody knows\n")
-    (stage.place / "notes.toml").write_text(RULES)
-    plugin = stage.place / "notes"
-    teller = _Teller(stage)
-    _grant(stage, plugin, shelf)
+    folder = context.project / "shelf"
+    folder.mkdir()
+    (folder / "list.txt").write_text("one two\nthree\n")
+    (context.project / "secret.txt").write_text("nobody knows\n")
+    (context.place / "notes.toml").write_text(RULES)
+    plugin = context.place / "notes"
+    teller = _Teller(context)
+    _grant(context, plugin, folder)
     async with App(
-        cwd=stage.project, model="parrot", guests=[examples_folder() / "guard-python", plugin], installed=False, surface=teller,
-        policy=stage.place / "notes.toml", record=stage.recorder, environ=stage.environ, limits=LIMITS,
+        cwd=context.project, model="parrot", guests=[examples_folder() / "guard-python", plugin], installed=False, surface=teller,
+        policy=context.place / "notes.toml", record=context.recorder, environ=context.environ, limits=LIMITS,
     ) as app:  # fmt: skip
         teller.enter(app)
         [row] = [row for row in app.host.report.guests if row.id == "yoi:notes-wat"]
-        stage.say("notes", f"is {row.state} after {row.seconds * 1000:.0f} ms in a process that can do nothing else")
+        context.say("notes", f"is {row.state} after {row.seconds * 1000:.0f} ms in a process that can do nothing else")
         await teller.submit('How long is the list?\n>> call wat_count {"path": "list.txt"}')
         await teller.submit('And the file above it?\n>> call wat_count {"path": "../secret.txt"}')
         await teller.submit('What of this one?\n>> call wat_count {"path": "rm -rf /"}')
 
 
-def _grant(stage: DemoContext, plugin: Path, shelf: Path) -> None:
+def _grant(context: DemoContext, plugin: Path, folder: Path) -> None:
     """What `serai guest build` and `serai guest grant --fs` do, for a home that is gone when the story ends."""
     from serai.authoring.component import assemble
     from serai.plugins import grants
@@ -123,11 +125,11 @@ def _grant(stage: DemoContext, plugin: Path, shelf: Path) -> None:
     shutil.copytree(examples_folder("yoi") / "wat", plugin)
     (plugin / "plugin.component.wasm").write_bytes(assemble((plugin / "extension.wat").read_text()))
     package = read_package(plugin, DEFAULT)
-    granted = grants.propose_enablement(package, "user", fs=(FsGrant(root=str(shelf), operations=("read",)),))
-    GrantsFile(Path(stage.environ["SERAI_HOME"]) / FILE).put(granted)
+    granted = grants.propose_enablement(package, "user", fs=(FsGrant(root=str(folder), operations=("read",)),))
+    GrantsFile(Path(context.environ["SERAI_HOME"]) / FILE).put(granted)
     labels = ", ".join(permission.label for permission in package.manifest.permissions)
-    stage.say("person", f"grants {granted.id} {labels}")
-    stage.say("person", f"and to read in {shelf.name}/, pinned to {granted.digest[:19]}…")
+    context.say("person", f"grants {granted.id} {labels}")
+    context.say("person", f"and to read in {folder.name}/, pinned to {granted.digest[:19]}…")
 
 
 COLUMNS = 110
@@ -204,27 +206,27 @@ def demo(*, color: bool | None) -> None:
         place = Path(name).resolve()
         folder = RecordingFolder(place / "recordings")
         with Recorder(folder, command="serai demo") as recorder:
-            stage = DemoContext(recorder, place, color=color)
+            context = DemoContext(recorder, place, color=color)
             about = "One run of Serai, as it happens. The model is a parrot, who does what a script in the prompt says."
-            stage.write(click.style(about, bold=True))
-            event_loop.run(_play(stage))
+            context.write(click.style(about, bold=True))
+            event_loop.run(_play(context))
         with Recording.open("", folder) as recording:
-            _what_is_on_record(stage, recording)
-    left = sum(any(process.carries(tag) for tag in stage.tags) for process in process_tree.scan_processes().values())
+            _what_is_on_record(context, recording)
+    left = sum(any(process.carries(tag) for tag in context.tags) for process in process_tree.scan_processes().values())
     gone = f"still there: {place}" if place.exists() else "removed, with the recording"
-    stage.write("\n" + click.style(f"Processes of this story that are left: {left}. Its folder is {gone}.", bold=True))
+    context.write("\n" + click.style(f"Processes of this story that are left: {left}. Its folder is {gone}.", bold=True))
 
 
-async def _play(stage: DemoContext) -> None:
-    await guests(stage)
-    await plugins(stage)
-    await claude(stage)
-    await boxes(stage)
+async def _play(context: DemoContext) -> None:
+    await guests(context)
+    await plugins(context)
+    await claude(context)
+    await boxes(context)
 
 
-def _what_is_on_record(stage: DemoContext, recording: Recording) -> None:
-    stage.begin("record", f"What is on record: {record.summary(recording)}")
-    for item in _chosen(stage, recording):
+def _what_is_on_record(context: DemoContext, recording: Recording) -> None:
+    context.begin("record", f"What is on record: {record.summary(recording)}")
+    for item in _chosen(context, recording):
         if item.what == "frame":
             took = f" after {item.latency / 1000:.1f} ms" if item.latency is not None and item.request is not None else ""
             head, rest = (
@@ -236,15 +238,15 @@ def _what_is_on_record(stage: DemoContext, recording: Recording) -> None:
         head = f"   {record.moment(item.at)}  {recording.wires[item.wire].who:<14} {head}"
         room = COLUMNS - len(head)
         rest = rest if len(rest) <= room else "…" + rest[1 - room :]  # what a frame is about is at its end
-        stage.write(head + click.style(rest, dim=True))
+        context.write(head + click.style(rest, dim=True))
 
 
-def _chosen(stage: DemoContext, recording: Recording) -> Iterator[TimelineItem]:
+def _chosen(context: DemoContext, recording: Recording) -> Iterator[TimelineItem]:
     """Some lines of the timeline; all of them would fill pages."""
     left = {shown: shown.most for shown in SHOWN}
     asked: set[int] = set()
     for item in recording.timeline():
-        act = next((act for act, began in reversed(stage.began.items()) if began <= item.at), "")
+        act = next((act for act, began in reversed(context.began.items()) if began <= item.at), "")
         kind = item.type or item.what
         for shown in SHOWN:
             fits = act == shown.act and kind in shown.kinds and recording.wires[item.wire].who.startswith(shown.wires)

@@ -52,9 +52,9 @@ class DemoSurface(ScriptedSurface):
     app: App  # since it was entered
     speaker = "parrot"
 
-    def __init__(self, stage: DemoContext) -> None:
+    def __init__(self, context: DemoContext) -> None:
         super().__init__([Allow()])
-        self.stage = stage
+        self.context = context
         self._typed = ""
         self.wanted: dict[str, ToolCall] = {}  # by this prompt, as the model said it
         self._approved: set[str] = set()
@@ -62,65 +62,65 @@ class DemoSurface(ScriptedSurface):
 
     def enter(self, app: App) -> None:
         self.app = app
-        self.stage.tags.append(app.house.spawner.tag)
+        self.context.tags.append(app.runtime.spawner.tag)
 
     async def submit(self, text: str) -> None:
         self._typed = unscripted(text)
         self.wanted.clear()
         self._approved.clear()
         self._running.clear()
-        self.stage.say("you", self._typed, fg="cyan")
+        self.context.say("you", self._typed, fg="cyan")
         try:
             await self.app.submit(text)
         except GuardDown as error:
-            self.stage.say("serai", f"refused: {error}", fg="red")
+            self.context.say("serai", f"refused: {error}", fg="red")
 
     async def ask(self, request: Approval | Question) -> Decision:
         decision = await super().ask(request)
         if isinstance(request, Approval) and isinstance(decision, Allow):
             self._approved.add(request.call.id)
         said = "yes" if isinstance(decision, Allow) else "no"
-        self.stage.say("person", f"is asked about {request.tool}: {said} (a script answers in their place)", fg="yellow")
+        self.context.say("person", f"is asked about {request.tool}: {said} (a script answers in their place)", fg="yellow")
         return decision
 
     def act(self, action: Action) -> None:
         super().act(action)
         if isinstance(action, Notice) and action.level != "info":
-            self.stage.say("serai", action.text, fg="yellow")
+            self.context.say("serai", action.text, fg="yellow")
 
     def tell(self, event: Event) -> None:
         super().tell(event)
         match event:
             case TurnStarted(prompt=prompt) if unscripted(prompt) != self._typed:
-                self.stage.say("prompt", prompt)
+                self.context.say("prompt", prompt)
             case ToolCalled(call=call):
                 self.wanted[call.id] = call
-                self.stage.say(self.speaker, f"wants {call_summary(call)}")
+                self.context.say(self.speaker, f"wants {call_summary(call)}")
             case ToolStarted(call=call):
                 self.started(call)
             case ToolEnded(call=call, result=result):
                 self.ended(call, result)
             case Message(text=text) if text and not self.wanted:  # else it only repeats what the tools said
-                self.stage.say(self.speaker, text)
+                self.context.say(self.speaker, text)
 
     def started(self, call: ToolCall) -> None:
         """With which arguments, and who let it."""
         self._running.add(call.id)
         if call.arguments != self.wanted[call.id].arguments:
-            self.stage.say(self.judge("zot"), f"rewrites it; what runs is {call_summary(call)}", fg="yellow")
+            self.context.say(self.judge("zot"), f"rewrites it; what runs is {call_summary(call)}", fg="yellow")
         if call.id not in self._approved:
             owner = self.app.host.table.tools[call.name].owner
-            judged = self.app.house.policy.judge(call, self.app.situation("" if isinstance(owner, BuiltInOwner) else owner.id))
-            self.stage.say("policy", f"{judged.decision}: {judged.why}")
+            judged = self.app.runtime.policy.judge(call, self.app.situation("" if isinstance(owner, BuiltInOwner) else owner.id))
+            self.context.say("policy", f"{judged.decision}: {judged.why}")
 
     def ended(self, call: ToolCall, result: ToolResult) -> None:
         if call.id not in self._running:  # what piglet blocks is no error to the model (spec piglet 5.3)
             judge = self.judge("zot" if result.is_error else "piglet")
-            self.stage.say(judge, f"blocks it: {result.text.removeprefix('[error:BLOCKED] ')}", fg="red")
+            self.context.say(judge, f"blocks it: {result.text.removeprefix('[error:BLOCKED] ')}", fg="red")
         else:
             owner = self.app.host.table.tools[call.name].owner
             who = "serai" if isinstance(owner, BuiltInOwner) else owner.id.partition(":")[2]
-            self.stage.say(who, result.text, fg="red" if result.is_error else "green")
+            self.context.say(who, result.text, fg="red" if result.is_error else "green")
 
     def judge(self, dialect: str) -> str:
         """The one guest of this dialect that is asked before a call."""
@@ -132,55 +132,55 @@ class DemoSurface(ScriptedSurface):
         return sum(isinstance(event, StepStarted) for event in self.events)
 
 
-async def guests(stage: DemoContext) -> None:
-    (stage.place / "rules.toml").write_text(RULES)
-    (stage.project / "build").mkdir()
-    teller = DemoSurface(stage)
-    stage.guests = [
-        examples_folder(kind) / name for kind, name in (*GUESTS, *([TYPESCRIPT] if await _runs_typescript(stage) else []))
+async def guests(context: DemoContext) -> None:
+    (context.place / "rules.toml").write_text(RULES)
+    (context.project / "build").mkdir()
+    teller = DemoSurface(context)
+    context.guests = [
+        examples_folder(kind) / name for kind, name in (*GUESTS, *([TYPESCRIPT] if await _runs_typescript(context) else []))
     ]
-    async with _app(stage, teller) as app:
+    async with _app(context, teller) as app:
         teller.enter(app)
         for row in app.host.report.guests:
             offers = (*row.tools, *(f"/{name}" for name in row.commands), *(f"guards {one}" for one in row.intercepts))
-            stage.say(row.id.partition(":")[2], f"is {row.state} after {row.seconds * 1000:.0f} ms: {', '.join(offers)}")
+            context.say(row.id.partition(":")[2], f"is {row.state} after {row.seconds * 1000:.0f} ms: {', '.join(offers)}")
         for act in (_allowed, _asked, _blocked, _rewritten, _neighbours, _command, _killed, _told_a_word):
-            await act(stage, teller)
-    async with _app(stage, teller, session=LATEST) as app:
+            await act(context, teller)
+    async with _app(context, teller, session=LATEST) as app:
         teller.enter(app)
-        await _asked_for_the_word(stage, teller)
+        await _asked_for_the_word(context, teller)
 
 
-def _app(stage: DemoContext, surface: DemoSurface, session: str = "") -> App:
+def _app(context: DemoContext, surface: DemoSurface, session: str = "") -> App:
     return App(
-        cwd=stage.project, model="parrot", guests=stage.guests, installed=False, session=session,
-        policy=stage.place / "rules.toml", surface=surface, record=stage.recorder, environ=stage.environ, limits=LIMITS,
+        cwd=context.project, model="parrot", guests=context.guests, installed=False, session=session,
+        policy=context.place / "rules.toml", surface=surface, record=context.recorder, environ=context.environ, limits=LIMITS,
     )  # fmt: skip
 
 
-async def _allowed(stage: DemoContext, teller: DemoSurface) -> None:
-    stage.begin("allowed", "A rule allows it")
+async def _allowed(context: DemoContext, teller: DemoSurface) -> None:
+    context.begin("allowed", "A rule allows it")
     await teller.submit('What is the weather in Bern?\n>> call weather {"city": "Bern"}')
 
 
-async def _asked(stage: DemoContext, teller: DemoSurface) -> None:
-    stage.begin("asked", "No rule knows it: a person is asked")
+async def _asked(context: DemoContext, teller: DemoSurface) -> None:
+    context.begin("asked", "No rule knows it: a person is asked")
     await teller.submit('Write that down.\n>> call write {"path": "weather.txt", "content": "Bern: fog"}')
 
 
-async def _blocked(stage: DemoContext, teller: DemoSurface) -> None:
-    stage.begin("blocked", "The guard blocks it")
+async def _blocked(context: DemoContext, teller: DemoSurface) -> None:
+    context.begin("blocked", "The guard blocks it")
     await teller.submit('Tidy up.\n>> call bash {"command": "rm -rf build"}')
-    stage.say("machine", f"in the project there are {', '.join(sorted(os.listdir(stage.project)))}")
+    context.say("machine", f"in the project there are {', '.join(sorted(os.listdir(context.project)))}")
 
 
-async def _rewritten(stage: DemoContext, teller: DemoSurface) -> None:
-    stage.begin("rewritten", "The guard rewrites it, and the rules judge what it made of it")
+async def _rewritten(context: DemoContext, teller: DemoSurface) -> None:
+    context.begin("rewritten", "The guard rewrites it, and the rules judge what it made of it")
     await teller.submit('And in Paris?\n>> call weather {"city": "Paris"}')
 
 
-async def _neighbours(stage: DemoContext, teller: DemoSurface) -> None:
-    stage.begin("neighbours", "One house, several tongues: a piglet guest and a zot guest judge each other's tools")
+async def _neighbours(context: DemoContext, teller: DemoSurface) -> None:
+    context.begin("neighbours", "One house, several tongues: a piglet guest and a zot guest judge each other's tools")
     await teller.submit('Is it fine in Atlantis?\n>> call weather {"city": "Atlantis"}')
     await teller.submit('How is the tide?\n>> call tide {"harbour": "rm -rf /"}')
     await teller.submit('I mean in Bergen.\n>> call tide {"harbour": "Bergen"}')
@@ -188,38 +188,40 @@ async def _neighbours(stage: DemoContext, teller: DemoSurface) -> None:
         await teller.submit('What is NDJSON?\n>> call define {"term": "NDJSON"}')
 
 
-async def _runs_typescript(stage: DemoContext) -> bool:
+async def _runs_typescript(context: DemoContext) -> bool:
     """Whether a `node` is there that does so as it is."""
-    return await typescript_command(stage.environ) == "node"
+    return await typescript_command(context.environ) == "node"
 
 
-async def _command(stage: DemoContext, teller: DemoSurface) -> None:
-    stage.begin("command", "A guest's command writes a prompt")
+async def _command(context: DemoContext, teller: DemoSurface) -> None:
+    context.begin("command", "A guest's command writes a prompt")
     await teller.submit("/forecast Oslo")
 
 
-async def _killed(stage: DemoContext, teller: DemoSurface) -> None:
-    stage.begin("killed", "The guard is killed: nothing gets past it")
+async def _killed(context: DemoContext, teller: DemoSurface) -> None:
+    context.begin("killed", "The guard is killed: nothing gets past it")
     guard = teller.app.host.guest("guard")
     assert guard.running is not None
     os.kill(guard.running.pid, signal.SIGKILL)
     since, steps = time.monotonic(), teller.steps()
-    stage.say("machine", f"SIGKILL to process {guard.running.pid}")
+    context.say("machine", f"SIGKILL to process {guard.running.pid}")
     await _until(guard, lambda: guard.state is not GuestState.READY)
     await teller.submit("What is the weather in Rome?")
-    stage.say("parrot", f"was asked {teller.steps() - steps} times")
+    context.say("parrot", f"was asked {teller.steps() - steps} times")
     await _until(guard, lambda: guard.state is GuestState.READY)
-    stage.say("guard", f"is {guard.state} again after {time.monotonic() - since:.1f} s, as process {guard.running.pid}", fg="green")
+    context.say(
+        "guard", f"is {guard.state} again after {time.monotonic() - since:.1f} s, as process {guard.running.pid}", fg="green"
+    )
 
 
-async def _told_a_word(stage: DemoContext, teller: DemoSurface) -> None:
-    stage.begin("continued", "The conversation goes on, also in another run")
+async def _told_a_word(context: DemoContext, teller: DemoSurface) -> None:
+    context.begin("continued", "The conversation goes on, also in another run")
     await teller.submit("Remember a word: caravan.\n>> say The word is caravan.\n>> loop")
 
 
-async def _asked_for_the_word(stage: DemoContext, teller: DemoSurface) -> None:
+async def _asked_for_the_word(context: DemoContext, teller: DemoSurface) -> None:
     messages = len(teller.app.resident.conversation.messages)
-    stage.say("serai", f"a new run goes on with session {teller.app.session.id[:8]} and its {messages} messages")
+    context.say("serai", f"a new run goes on with session {teller.app.session.id[:8]} and its {messages} messages")
     await teller.submit("What was the word?")  # without a script: what he answers he has from before
 
 
@@ -256,7 +258,7 @@ class DrivenDemoSurface(DemoSurface):
 
     async def ask(self, request: Approval | Question) -> Decision:
         if isinstance(request, Approval) and request.call.arguments != self.wanted[request.call.id].arguments:
-            self.stage.say(self.judge("zot"), f"rewrites it; what would run is {call_summary(request.call)}", fg="yellow")
+            self.context.say(self.judge("zot"), f"rewrites it; what would run is {call_summary(request.call)}", fg="yellow")
         return await super().ask(request)
 
     def started(self, call: ToolCall) -> None:
@@ -265,67 +267,67 @@ class DrivenDemoSurface(DemoSurface):
     def ended(self, call: ToolCall, result: ToolResult) -> None:  # noqa: ARG002
         if result.is_error:
             why = result.text.removeprefix("PreToolUse:Bash hook error: ")  # the real one says where it was stopped
-            self.stage.say(self.judge("zot"), f"blocks it: {why}", fg="red")
+            self.context.say(self.judge("zot"), f"blocks it: {why}", fg="red")
         else:
-            self.stage.say(self.speaker, result.text, fg="green")
+            self.context.say(self.speaker, result.text, fg="green")
 
 
-async def claude(stage: DemoContext) -> None:
-    stage.begin("claude", "The same guard over Claude Code")
-    (stage.project / "deploy.sh").touch()
-    installed = await _installed(stage)
-    playing: AbstractAsyncContextManager[DemoAgent] = _scripted(stage) if installed is None else _real(stage, installed)
+async def claude(context: DemoContext) -> None:
+    context.begin("claude", "The same guard over Claude Code")
+    (context.project / "deploy.sh").touch()
+    installed = await _installed(context)
+    playing: AbstractAsyncContextManager[DemoAgent] = _scripted(context) if installed is None else _real(context, installed)
     async with playing as played:
-        stage.say("claude", played.about)
+        context.say("claude", played.about)
         try:
-            await _guarded(stage, played)
+            await _guarded(context, played)
         except SeraiError as error:  # a program of somebody else's, of whatever version
-            stage.say("claude", f"it does not work here: {error}", fg="yellow")
+            context.say("claude", f"it does not work here: {error}", fg="yellow")
 
 
-async def _guarded(stage: DemoContext, played: DemoAgent) -> None:
-    teller = DrivenDemoSurface(stage)
-    async with _driven_app(stage, teller, played) as app:
+async def _guarded(context: DemoContext, played: DemoAgent) -> None:
+    teller = DrivenDemoSurface(context)
+    async with _driven_app(context, teller, played) as app:
         teller.enter(app)
         for prompt, command in PROMPTS.items():
             await teller.submit(f"{prompt}\n>> call Bash {json.dumps({'command': command})}\n>> say .")
 
 
-def _driven_app(stage: DemoContext, surface: DemoSurface, played: DemoAgent) -> App:
+def _driven_app(context: DemoContext, surface: DemoSurface, played: DemoAgent) -> App:
     options: dict[str, Any] = {"path": played.program}
     return App(
-        cwd=stage.project, agent="claude", model=MODEL, guests=[examples_folder(GUARD[0]) / GUARD[1]], installed=False, keep=False,
-        surface=surface, record=stage.recorder, environ=played.environ, limits=LIMITS, options=options,
+        cwd=context.project, agent="claude", model=MODEL, guests=[examples_folder(GUARD[0]) / GUARD[1]], installed=False,
+        keep=False, surface=surface, record=context.recorder, environ=played.environ, limits=LIMITS, options=options,
     )  # fmt: skip
 
 
-async def _installed(stage: DemoContext) -> ProgramFile | None:
+async def _installed(context: DemoContext) -> ProgramFile | None:
     """The real one, where it is and can be played with: the model that it would ask needs an extra."""
     try:
         import h11  # noqa: F401  (the fake models use it)
     except ImportError:
         return None
     try:
-        return await find_program(ClaudeOptions(), {**os.environ, "SERAI_HOME": stage.environ["SERAI_HOME"]}, probe=True)
+        return await find_program(ClaudeOptions(), {**os.environ, "SERAI_HOME": context.environ["SERAI_HOME"]}, probe=True)
     except SeraiError:
         return None
 
 
 @asynccontextmanager
-async def _real(stage: DemoContext, program: ProgramFile) -> AsyncIterator[DemoAgent]:
+async def _real(context: DemoContext, program: ProgramFile) -> AsyncIterator[DemoAgent]:
     from serai.testing.models.server import FakeModels
 
-    home, temporary = stage.place / "claude", stage.place / "tmp"
+    home, temporary = context.place / "claude", context.place / "tmp"
     for folder in (home, temporary):
         folder.mkdir()
     async with FakeModels() as models:
         own = {"HOME": str(home), "TMPDIR": str(temporary), "CLAUDE_CODE_MAX_RETRIES": "0", **dict.fromkeys(QUIET, "1")}
         about = f"is Claude Code {program.version} of this machine; its model is one of ours, which does what a script says"
-        yield DemoAgent(about, program.path, {**stage.environ, **own, **models.env()})
+        yield DemoAgent(about, program.path, {**context.environ, **own, **models.env()})
 
 
 @asynccontextmanager
-async def _scripted(stage: DemoContext) -> AsyncIterator[DemoAgent]:
+async def _scripted(context: DemoContext) -> AsyncIterator[DemoAgent]:
     from serai.testing.claude.script import Script, ScriptedClaude
 
     script = Script().init()
@@ -333,6 +335,6 @@ async def _scripted(stage: DemoContext) -> AsyncIterator[DemoAgent]:
         if number:
             script.prompt().init()
         script.calls(f"t{number}", command=command).result(".")
-    stand_in = ScriptedClaude(stage.place / "stand-in", script)
+    stand_in = ScriptedClaude(context.place / "stand-in", script)
     about = "is a stand-in that plays a script and asks as Claude Code does, which is not installed here"
-    yield DemoAgent(about, str(stand_in.path), stage.environ)
+    yield DemoAgent(about, str(stand_in.path), context.environ)

@@ -205,11 +205,11 @@ def _not_stopped() -> Iterator[None]:
 
 
 class LineSurface:
-    """Asks on the terminal and prints the rest. Whoever asks through it sets the deadline, as the desk does, by cancelling.
+    """Asks on the terminal and prints the rest. Whoever asks through it sets the deadline, as the approver does, by cancelling.
 
-    `decisions` is where the desk has written down what it asks: with it the person is told what an answer that is remembered would
-    mean, and where to see what is too long for a terminal. Without it nothing is remembered. `limits` are the desk's, by the
-    time something is asked.
+    `decisions` is where the approver has written down what it asks: with it the person is told what an answer that is remembered
+    would mean, and where to see what is too long for a terminal. Without it nothing is remembered. `limits` are the approver's, by
+    the time something is asked.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class LineSurface:
             yield from words.own_line(f"  always: {words.about(kept.rule)}; {words.lifetime(kept)}", columns=columns)
 
     def _row(self, request: Approval | Question) -> PendingApproval | None:
-        """Where the desk has written it down; an id is the agent's own, so that it alone does not tell which."""
+        """Where the approver has written it down; an id is the agent's own, so that it alone does not tell which."""
         if self._decisions is None:
             return None
         try:
@@ -319,7 +319,7 @@ class LineSurface:
         return found[-1] if found else None
 
     def _would_keep(self, request: Approval, row: PendingApproval | None) -> RememberedDecision | None:
-        """What would be remembered, as the desk remembers it: it is tried where it is forgotten again."""
+        """What would be remembered, as the approver remembers it: it is tried where it is forgotten again."""
         from serai.policy import DecisionStore, remember_decision
         from serai.policy.call_facts import CallFacts
         from serai.policy.suggested_rules import rule_for

@@ -120,7 +120,7 @@ class RunStop:
 
     def _stop(self, number: signal.Signals) -> None:
         """At once, by the signal itself, as a shell expects. The watchdog ends what we started, and the session is on disk."""
-        if self._app is not None and (recorder := self._app.house.recorder) is not None:
+        if self._app is not None and (recorder := self._app.runtime.recorder) is not None:
             flushing = Thread(target=recorder.flush, daemon=True)  # whom we have interrupted may hold its lock
             flushing.start()
             flushing.join(_FLUSH)
@@ -286,7 +286,7 @@ async def _outcome(wanted: RunArguments, printer: TextPrinter | JsonPrinter, end
     from serai.policy import DecisionStore
 
     def limits() -> Limits:
-        return Limits() if app is None else app.house.limits
+        return Limits() if app is None else app.runtime.limits
 
     app: App | None = None
     error: Exception | None = None
@@ -327,7 +327,7 @@ async def _submitted(app: App, wanted: RunArguments, ending: RunStop) -> TurnRes
                 await app.abort(ending.reason or "a guest ended the run")
             elif ending.status is not None:
                 work.cancel()  # a command, or a guest that looks at the prompt: nothing has begun
-            await asyncio.wait([work], timeout=app.house.limits.interrupt)
+            await asyncio.wait([work], timeout=app.runtime.limits.interrupt)
         return work.result() if work.done() and not work.cancelled() else None
     finally:
         ending.in_time()
@@ -360,7 +360,7 @@ def _judged(app: App | None, result: TurnResult | None, error: Exception | None,
 def _session_of(app: App | None) -> str:
     """Its id, if there is anything to go on with: one in which nothing was said is not kept."""
     try:
-        if app is not None and (sessions := app.house.sessions) is not None:
+        if app is not None and (sessions := app.runtime.sessions) is not None:
             sessions.find(app.session.id)
             return app.session.id
     except SeraiError:  # nothing was opened, or nothing is left

@@ -89,7 +89,7 @@ class NoServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostInfo:
-    """What guests are told of the house they are in."""
+    """What guests are told of the host they are in."""
 
     cwd: str
     agent: str = ""

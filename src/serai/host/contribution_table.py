@@ -130,7 +130,7 @@ class ShadowedName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContributionTable:
-    """The state of the house at one moment."""
+    """The state of the host at one moment."""
 
     tools: Mapping[str, RegisteredTool]
     commands: Mapping[str, tuple[Guest, Command]]
@@ -231,7 +231,7 @@ def ranked(guests: Iterable[Guest]) -> list[Guest]:
     found: list[Guest] = []
     for _, scope in groupby(guests, key=lambda guest: guest.manifest.scope):
         places = list(scope)
-        last = {guest.id: guest for guest in places if guest.house.adapter(guest.manifest).last_wins}
+        last = {guest.id: guest for guest in places if guest.context.adapter(guest.manifest).last_wins}
         backwards = reversed(last.values())
         found += [next(backwards) if guest.id in last else guest for guest in places]
     return found

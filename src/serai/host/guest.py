@@ -66,15 +66,15 @@ class GuestRun:
 
     def acted(self, action: Action) -> None:
         if self.current or not isinstance(action, OpenPanel):  # who is replaced has nobody left to draw a panel
-            self.guest.house.act(action, self)
+            self.guest.context.act(action, self)
 
     def rendered(self, panel: str, change: Callable[[Panel], Panel]) -> None:
         if self.current:
-            self.guest.house.panels.rendered(self.guest.id, panel, change)
+            self.guest.context.panels.rendered(self.guest.id, panel, change)
 
     def closed_panel(self, panel: str) -> None:
         if self.current:
-            self.guest.house.panels.closed_by(self.guest.id, panel)
+            self.guest.context.panels.closed_by(self.guest.id, panel)
 
     def ended(self, cause: SeraiError) -> None:
         self.cause = cause
@@ -106,8 +106,8 @@ _PASS = Pass()
 class Guest:
     """A guest as the host knows it."""
 
-    def __init__(self, house: GuestContext, manifest: GuestManifest, order: int) -> None:
-        self.house = house
+    def __init__(self, context: GuestContext, manifest: GuestManifest, order: int) -> None:
+        self.context = context
         self.manifest = manifest
         self.order = order  # load order: ad hoc, project, user; then name
         self.state = GuestState.FOUND
@@ -150,7 +150,7 @@ class Guest:
 
     @property
     def limits(self) -> Limits:
-        return self.house.limits_of(self.manifest)
+        return self.context.limits_of(self.manifest)
 
     @property
     def contributions(self) -> Contributions:
@@ -211,7 +211,7 @@ class Guest:
             manifest, told = wanted.manifest or self.manifest, wanted.told
             self._cancel_timer()
             if told:
-                self.house.notify("info", f"Reloading {self.manifest.shown}...")
+                self.context.notify("info", f"Reloading {self.manifest.shown}...")
             old, self.failures = self.life, 0
             if old is not None and manifest.settings.exclusive:  # two of it must not run at once: stop first
                 self._leave(GuestState.STARTING)
@@ -228,16 +228,16 @@ class Guest:
             self._held = frozenset()  # what is new may intercept less
             self._take(life)
             if old is not None:
-                self.house.panels.close_of(self.id)
-                self.house.screen.clear(old)
+                self.context.panels.close_of(self.id)
+                self.context.screen.clear(old)
                 self._background(self._leaving, self._drain(old))
             if told:
-                self.house.notify("info", f"{self.manifest.shown} reloaded")
+                self.context.notify("info", f"{self.manifest.shown} reloaded")
             return True
 
     def tell_kept(self, why: str) -> None:
         """The person is told that a reload has failed (spec piglet 8.0)."""
-        self.house.notify("error", f"{self.manifest.shown} reload failed: {why}")
+        self.context.notify("error", f"{self.manifest.shown} reload failed: {why}")
 
     async def stop(self) -> None:
         """On purpose and for good: what it offered is no longer there. Idempotent."""
@@ -260,16 +260,16 @@ class Guest:
 
     def changed(self) -> None:
         """The process that serves offers something else now."""
-        if self.house.adapter(self.manifest).late_tools:
+        if self.context.adapter(self.manifest).late_tools:
             self.tools = self.contributions.tools
-        self.house.changed()
+        self.context.changed()
 
     def crashed(self, life: GuestRun, cause: SeraiError) -> None:
         """Its process ended by itself. Whoever waited was told already."""
         running, life.running = life.running, None
         if running is not None:
             self._background(self._leaving, running.stop())
-        self.house.screen.clear(life)
+        self.context.screen.clear(life)
         if life is not self.life:
             return
         cause, self._why = self._why or cause, None
@@ -298,12 +298,12 @@ class Guest:
             text = "crashed too often and is not started again"
             hint = "its log says more: `serai guest logs`; a change of its files starts it anew"
             self._gone(PeerGone(text, who=self.id, exit=cause.exit, stderr=cause.stderr, limit=limit, hint=hint))
-            self.house.notify("error", f"{self.manifest.shown} crashed and could not be restarted")
+            self.context.notify("error", f"{self.manifest.shown} crashed and could not be restarted")
             return
         wait = min(limits.restart_wait * 2 ** (self.failures - 1), limits.restart_wait_most)
         self._set(GuestState.BACKING_OFF)
         if self.failures == 1:
-            self.house.notify("warn", f"{self.manifest.shown} crashed, restarting...")
+            self.context.notify("warn", f"{self.manifest.shown} crashed, restarting...")
         self._timer = asyncio.get_running_loop().call_later(wait, lambda: self._background(self._restarting, self._restart()))
 
     async def _restart(self) -> None:
@@ -350,15 +350,15 @@ class Guest:
         return life
 
     async def _started(self, manifest: GuestManifest, life: GuestRun) -> None:
-        house = self.house
-        async with house.slot(life):  # its deadlines count from its own spawn
+        context = self.context
+        async with context.slot(life):  # its deadlines count from its own spawn
             life.since = monotonic()
-            if manifest.scope == "project" and (why := house.trusts(manifest)):  # it may have changed since it was found
+            if manifest.scope == "project" and (why := context.trusts(manifest)):  # it may have changed since it was found
                 raise NotTrusted(why, who=self.id)
             try:
-                self.log = self.log or house.open_log(manifest)
+                self.log = self.log or context.open_log(manifest)
                 await self._seed(manifest)
-                life.running = await house.adapter(manifest).start(self._taking(manifest, life, self.log))
+                life.running = await context.adapter(manifest).start(self._taking(manifest, life, self.log))
             except SeraiError:
                 raise
             except Exception as error:  # a defect of its adapter hurts this guest alone (design rule 9)
@@ -369,26 +369,26 @@ class Guest:
     async def _seed(self, manifest: GuestManifest) -> None:
         """Put its defaults in place, where they are not there yet; a file that cannot be had is its own to miss."""
         if manifest.seeds:
-            self.unseeded = await asyncio.to_thread(write_default_files, manifest, self.house.config_root(manifest))
+            self.unseeded = await asyncio.to_thread(write_default_files, manifest, self.context.config_root(manifest))
             for line in self.unseeded:
                 self.remark(line)
 
     def _taking(self, manifest: GuestManifest, life: GuestRun, guest_log: GuestLog) -> StartContext:
-        house = self.house
+        context = self.context
         return StartContext(
             manifest=manifest,
-            limits=house.limits_of(manifest),
-            env=house.env_of(manifest),
-            spawner=house.spawner,
-            deadlines=house.deadlines,
+            limits=context.limits_of(manifest),
+            env=context.env_of(manifest),
+            spawner=context.spawner,
+            deadlines=context.deadlines,
             log=guest_log,
-            about=house.about,
-            services=house.services,
+            about=context.about,
+            services=context.services,
             listener=life,
-            tap=lambda pid: house.tap(manifest, life.generation, pid),
-            config=house.config_of(manifest),
+            tap=lambda pid: context.tap(manifest, life.generation, pid),
+            config=context.config_of(manifest),
             greeted=life.release,
-            environ=house.environ,
+            environ=context.environ,
             memory=self._memory,
         )
 
@@ -401,16 +401,16 @@ class Guest:
         self.ever_ready = True
         self.tools = self.contributions.tools
         self._set(GuestState.READY)
-        self.house.changed()
+        self.context.changed()
         self._joined()
 
     def _leave(self, state: GuestState) -> None:
         """It no longer serves; what it offered is remembered, so that its place is kept."""
         self._last = self.contributions
         if self.life is not None:
-            self.house.screen.clear(self.life)
+            self.context.screen.clear(self.life)
         self.life = self.running = None
-        self.house.panels.close_of(self.id)
+        self.context.panels.close_of(self.id)
         self._set(state)
 
     def _keep(self, error: SeraiError) -> None:
@@ -428,7 +428,7 @@ class Guest:
 
     def _set(self, state: GuestState) -> None:
         self.state = state
-        self.house.changed()
+        self.context.changed()
 
     async def _drain(self, life: GuestRun) -> None:
         """What the replaced one has under way may end, for a while."""
@@ -448,7 +448,7 @@ class Guest:
         running, life.running = life.running, None
         if running is not None:
             await running.stop()
-        self.house.screen.clear(life)
+        self.context.screen.clear(life)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -470,7 +470,7 @@ class Guest:
 
     def failed(self, call: ToolCall, error: SeraiError) -> ToolResult:
         """An error result with a code of its own for each kind of failure (design rule 7), in the words of the dialect."""
-        explain = self.house.adapter(self.manifest).explain
+        explain = self.context.adapter(self.manifest).explain
         return ToolResult.error(explain("tool", self.manifest.name, call.name, error), code=code_of(error), hint=error.hint)
 
     async def run_command(self, name: str, args: str) -> CommandResult:
@@ -483,7 +483,7 @@ class Guest:
                 action = NoAction()
             return CommandResult(action)
         except SeraiError as error:
-            explain = self.house.adapter(self.manifest).explain
+            explain = self.context.adapter(self.manifest).explain
             return CommandResult(NoAction(), explain("command", self.manifest.name, name, error), command_code(error))
 
     async def handle(self, key: str) -> CommandResult:
@@ -496,7 +496,7 @@ class Guest:
             except SeraiError as error:
                 why, code = self.cause(error), command_code(error)
         text = f"ext {self.manifest.shown} shortcut {key}: {why}"
-        self.house.notify("error", text)
+        self.context.notify("error", text)
         return CommandResult(NoAction(), text, code)
 
     async def intercept(self, interceptor: Interceptor, stage: InterceptPoint, subject: Any) -> InterceptResult:
@@ -554,7 +554,7 @@ class Guest:
         return Refuse(f"{stage} refused: no answer from the {'guard' if self.guard else 'interceptor'} ({why})")
 
     def _joined(self) -> None:
-        self.house.joined(self)
+        self.context.joined(self)
 
     async def _unavailable(self, call: ToolCall) -> ToolResult:
         hint = "the guest is down: try again later, or do without this tool"

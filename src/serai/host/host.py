@@ -147,7 +147,10 @@ class Host:
         self._trusts = trusts
         self._spawner: PlainSpawner | None = None
         self._hot = HotReload(
-            self._reload, lambda text: self.house.notify("warn", text), on=watch, debounce=Limits().but(**self._limits).reload_wait
+            self._reload,
+            lambda text: self.context.notify("warn", text),
+            on=watch,
+            debounce=Limits().but(**self._limits).reload_wait,
         )
         self._reloads: set[asyncio.Task[LoadReport]] = set()
         self._session: SessionStarted | None = None
@@ -156,7 +159,7 @@ class Host:
         self._in_order: list[Guest] = []
         self._registry = TableBuilder(self._in_order, built_in, self._built_in_commands, self._shadowed)
         self._judge = InterceptorChain(self._registry)
-        self._house: GuestContext | None = None
+        self._context: GuestContext | None = None
 
     @classmethod
     def discover(
@@ -201,12 +204,12 @@ class Host:
 
         Once: a host that was closed, or could not be started, is not started again.
         """
-        if self._house is not None or self._closing is not None:
+        if self._context is not None or self._closing is not None:
             raise Closed("the host was started before", hint="make a new one for each run")
         spawner: Spawner | None = self._given_spawner
         if spawner is None:
             spawner = self._spawner = PlainSpawner(Limits().but(**self._limits))
-        self._house = GuestContext(
+        self._context = GuestContext(
             spawner=spawner,
             about=self._about,
             variables=self._environ,
@@ -218,11 +221,11 @@ class Host:
             on_change=self._registry.forget,
             on_join=self._joined,
         )
-        self._house.trim_logs()
+        self._context.trim_logs()
         try:
             self._look_around()
             for manifest in self.found.guests:
-                self._add(Guest(self._house, manifest, len(self._in_order)))
+                self._add(Guest(self._context, manifest, len(self._in_order)))
             self._hot.watch_others(self.found)
             await asyncio.gather(*(guest.start() for guest in self._in_order))
         except BaseException:  # whoever is cancelled here has no `async with` yet that would close
@@ -242,21 +245,21 @@ class Host:
         await asyncio.gather(*self._reloads, return_exceptions=True)
         if self._spawner is not None:
             await self._spawner.close()
-        if self._house is not None:
-            self._house.close()
+        if self._context is not None:
+            self._context.close()
 
     # -- what there is ----------------------------------------------------------------------------------------------------------
 
     @property
-    def house(self) -> GuestContext:
-        if self._house is None:
+    def context(self) -> GuestContext:
+        if self._context is None:
             raise RuntimeError("the host is not started: use `async with`")
-        return self._house
+        return self._context
 
     @property
     def guests(self) -> Mapping[str, Guest]:
         """By id, in load order."""
-        return self.house.guests
+        return self.context.guests
 
     @property
     def table(self) -> ContributionTable:
@@ -270,7 +273,7 @@ class Host:
     @property
     def panels(self) -> PanelSlot:
         """The one panel slot: keys and sizes go in here, what is to be seen comes to the surface."""
-        return self.house.panels
+        return self.context.panels
 
     @property
     def report(self) -> LoadReport:
@@ -298,10 +301,10 @@ class Host:
 
     def attach(self, surface: Surface) -> None:
         """From now on guests are seen there, and what they said before is shown first."""
-        self.house.attach(surface)
+        self.context.attach(surface)
 
     def _why_shut(self) -> str:
-        return "not started" if self._house is None else "closed" if self._closing is not None else ""
+        return "not started" if self._context is None else "closed" if self._closing is not None else ""
 
     # -- reload -----------------------------------------------------------------------------------------------------------------
 
@@ -339,11 +342,11 @@ class Host:
                 self._hot.watch(manifest)
                 works.append(known.reload(manifest, told=told))
             else:
-                guest = Guest(self.house, manifest, 0)
+                guest = Guest(self.context, manifest, 0)
                 self._add(guest)
                 works.append(guest.start())
         put_in_order(self._in_order, list(fresh))
-        self.house.guests = {guest.id: guest for guest in self._in_order}
+        self.context.guests = {guest.id: guest for guest in self._in_order}
         await asyncio.gather(*works)
         self.rebuild_tools()
         return self.report
@@ -362,13 +365,13 @@ class Host:
         self._registry.absent = next(map(str, self.found.hidden_guards), "")
 
     def _add(self, guest: Guest) -> None:
-        self.house.guests[guest.id] = guest
+        self.context.guests[guest.id] = guest
         self._in_order.append(guest)
         self._hot.watch(guest.manifest)
         self._registry.forget()
 
     def _remove(self, guest: Guest) -> None:
-        del self.house.guests[guest.id]
+        del self.context.guests[guest.id]
         self._in_order.remove(guest)
         self._hot.forget(guest.manifest.folder)
         self._registry.forget()
@@ -482,7 +485,7 @@ class Host:
         name = name.removeprefix("/")
         if built_in := self._built_in_commands.get(name):
             outcome = CommandResult(await built_in(args) or NoAction())
-            self.house.act(outcome.action)
+            self.context.act(outcome.action)
             return outcome
         owner = self._registry.table.commands.get(name)
         if owner is None:
@@ -496,7 +499,7 @@ class Host:
 
         def known(name: str) -> bool:
             owner = self._registry.table.commands.get(name)
-            return owner is not None and self.house.adapter(owner[0].manifest).free_names
+            return owner is not None and self.context.adapter(owner[0].manifest).free_names
 
         return parse_command(text, known)
 
@@ -517,7 +520,7 @@ class Host:
             raise NoCommand(f"no guest has the shortcut {key}")
         if down := self._judge.down():
             refused = f"shortcut {key} refused: {down}"
-            self.house.notify("error", refused)
+            self.context.notify("error", refused)
             return CommandResult(NoAction(), refused, "BLOCKED")
         return await owner[0].handle(key)
 

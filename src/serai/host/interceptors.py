@@ -163,7 +163,7 @@ class TextHooks:
             except SeraiError as error:
                 why = guest.cause(error)
                 guest.remark(f"its message hook failed: {why}")
-                guest.house.notify("warn", f"{guest.manifest.shown} could not add what it wanted to: {why}")
+                guest.context.notify("warn", f"{guest.manifest.shown} could not add what it wanted to: {why}")
         return [injection for injection in found if injection.strip()]
 
     def sections(self) -> list[PromptSection]:

@@ -31,19 +31,19 @@ _CLOSING = frozenset({"esc", "ctrl+c"})
 class PanelSlot:
     """At most one panel is open. The surface shows it; keys and sizes come from there."""
 
-    def __init__(self, house: GuestContext) -> None:
-        self._house = house
+    def __init__(self, context: GuestContext) -> None:
+        self._context = context
         self.open: Panel | None = None
         self.size: tuple[int, int] | None = None  # of the place where it is shown, once that is known
 
     def show(self, panel: Panel) -> None:
         """Open it for its owner; a displaced owner is told (ours). Nothing happens when the owner has died since it asked."""
-        if self._house.running(panel.owner) is None:
+        if self._context.running(panel.owner) is None:
             return
         before, self.open = self.open, panel
         if before is not None and (before.owner, before.id) != (panel.owner, panel.id):
             self._tell_closed(before)
-        self._house.show(OpenPanel(self._titled(panel)))
+        self._context.show(OpenPanel(self._titled(panel)))
         if self.size is not None:
             self._resize()
 
@@ -52,7 +52,7 @@ class PanelSlot:
         if self._is(owner, panel):
             assert self.open is not None
             self.open = change(self.open)
-            self._house.show(OpenPanel(self._titled(self.open)))
+            self._context.show(OpenPanel(self._titled(self.open)))
 
     def closed_by(self, owner: str, panel: str) -> None:
         """Its owner closes it: silently, no echo."""
@@ -116,21 +116,21 @@ class PanelSlot:
     def _close(self) -> None:
         panel, self.open = self.open, None
         assert panel is not None
-        self._house.show(ClosePanel(panel))
+        self._context.show(ClosePanel(panel))
 
     def _press(self, key: str, text: str = "") -> None:
         panel = self.open
-        if panel is not None and (running := self._house.running(panel.owner)) is not None:
+        if panel is not None and (running := self._context.running(panel.owner)) is not None:
             running.press(panel.id, key, text)
 
     def _resize(self) -> None:
         assert self.open is not None
         assert self.size is not None
-        if (running := self._house.running(self.open.owner)) is not None:
+        if (running := self._context.running(self.open.owner)) is not None:
             running.resize(self.open.id, *self.size)
 
     def _tell_closed(self, panel: Panel) -> None:
-        if (running := self._house.running(panel.owner)) is not None:
+        if (running := self._context.running(panel.owner)) is not None:
             running.close_panel(panel.id)
 
 

@@ -25,7 +25,7 @@ Told = TypeVar("Told")
 
 
 class Surface(Protocol):
-    """What the house needs of whoever stands at the counter."""
+    """What the application needs of the person's side."""
 
     @property
     def interactive(self) -> bool:

@@ -112,13 +112,13 @@ class PlainChild:
     """A running program. Its protocol is `serai.wire.process.Child`, which says what each part promises."""
 
     __slots__ = (
-        "__weakref__", "_closed", "_closing", "_house", "_left", "_loop", "_on_exit", "_pidfd", "_reaped", "_root", "_settling",
+        "__weakref__", "_closed", "_closing", "_context", "_left", "_loop", "_on_exit", "_pidfd", "_reaped", "_root", "_settling",
         "_since", "_tag", "_users", "_waiting", "extra", "noise", "pid", "status", "stderr", "stdin", "stdout", "who",
     )  # fmt: skip
 
     def __init__(
         self,
-        house: SpawnerContext,
+        context: SpawnerContext,
         who: str,
         pid: int,
         tag: str,
@@ -131,21 +131,21 @@ class PlainChild:
         # First, since it may fail, and then nothing else must know of us. It cannot be another's: we have not reaped it.
         self._pidfd = os.pidfd_open(pid)
         try:
-            house.poller.add_reader(self._pidfd, self._ended)
+            context.poller.add_reader(self._pidfd, self._ended)
         except BaseException:
             os.close(self._pidfd)
             raise
         self.who = who
         self.pid = pid
         self.status: ExitStatus | None = None
-        self._house = house
+        self._context = context
         self._tag = tag
         self._since = since  # it did not run before
-        self._loop = house.loop
+        self._loop = context.loop
         self.stdin = descriptors.get(0, -1)
         self.stdout = descriptors.get(1, -1)
-        tail = house.limits.stderr_tail
-        self.stderr = FileTail(descriptors[2], tail, remarks) if logged else Tail(descriptors[2], tail, house.patient)
+        tail = context.limits.stderr_tail
+        self.stderr = FileTail(descriptors[2], tail, remarks) if logged else Tail(descriptors[2], tail, context.patient)
         self.noise: tuple[Tail, ...] = ()
         self.extra: Mapping[int, int] = {number: ours for number, ours in descriptors.items() if number > 2} or _NONE
         self._users: dict[int, Callable[[], None] | None] = dict.fromkeys(descriptors.values())
@@ -158,7 +158,7 @@ class PlainChild:
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
-        house.table.ours.add(pid)
+        context.table.ours.add(pid)
 
     def __repr__(self) -> str:
         return f"<{self.who} pid {self.pid}: {self.status or 'running'}>"
@@ -186,7 +186,7 @@ class PlainChild:
 
     @property
     def readers(self) -> Readers:
-        return self._house.poller
+        return self._context.poller
 
     def on_exit(self, callback: Callable[[], None]) -> None:
         if self.status is None:
@@ -207,7 +207,7 @@ class PlainChild:
         self._warn_user(number)
         if not self._give_up(number):
             raise Closed(f"its descriptor {number} is closed", who=self.who)
-        tail = Tail(number, limit or self._house.limits.noise_tail, self._house.patient)
+        tail = Tail(number, limit or self._context.limits.noise_tail, self._context.patient)
         self.noise += (tail,)
         return tail
 
@@ -239,7 +239,7 @@ class PlainChild:
             if not members or monotonic() >= end:
                 break
             killed.update(process.pid for process in members)
-            end = min(end, monotonic() + self._house.limits.stop_kill)
+            end = min(end, monotonic() + self._context.limits.stop_kill)
             await asyncio.sleep(pause)  # the killed need a moment; what is not our child cannot be waited for
             pause = min(pause * 2, 0.05)
         self._reap_adopted(killed)
@@ -290,7 +290,7 @@ class PlainChild:
                 await asyncio.shield(self._settling)
             if self._left == []:  # nothing outlived it, so nothing can have come since
                 return []
-        everyone = await self._house.table.now(self._house.limits.stop_kill)
+        everyone = await self._context.table.now(self._context.limits.stop_kill)
         return [] if everyone is None else process_tree.find_tree(everyone, self._roots(), self._tag, self._left or ())
 
     def _roots(self) -> list[process_tree.Process]:
@@ -299,7 +299,7 @@ class PlainChild:
     def _ended(self) -> None:
         """The program has ended. It stays unreaped until its tree has been seen: its number marks its session so long."""
         self.status = _exit_status(self._pidfd)
-        self._house.poller.remove_reader(self._pidfd)
+        self._context.poller.remove_reader(self._pidfd)
         if self.status is None:  # it cannot be waited for yet: somebody traces it
             self._loop.call_later(_TRACED, self._watch)
             return
@@ -315,24 +315,24 @@ class PlainChild:
                 log.exception("%s: who waited for its end failed", self.who)
         self._waiting.clear()
         self._on_exit.clear()
-        self._house.table.later(self._settle)
+        self._context.table.later(self._settle)
 
     def _watch(self) -> None:
         if not self._reaped and not self._closed:
-            self._house.poller.add_reader(self._pidfd, self._ended)
+            self._context.poller.add_reader(self._pidfd, self._ended)
 
     def _settle(self) -> None:
         """It has ended: see what outlived it, at once where a short look tells, else in a task. Idempotent."""
         if self._left is not None or self._settling is not None:
             return
-        if process_tree.has_no_descendants(self.pid, self._tag, monotonic() - self._since, self._house.table.ours):
+        if process_tree.has_no_descendants(self.pid, self._tag, monotonic() - self._since, self._context.table.ours):
             self._left = []
             self._reap()
         else:
             self._settling = self._loop.create_task(self._look(), name=f"reap {self.who}")
 
     async def _look(self) -> None:
-        everyone = await self._house.table.now(self._house.limits.stop_kill)
+        everyone = await self._context.table.now(self._context.limits.stop_kill)
         if everyone is not None:
             self._left = process_tree.find_tree(everyone, self._roots(), self._tag)
         if self._left == []:  # else only once the rest is killed: their group needs its number
@@ -347,14 +347,14 @@ class PlainChild:
         except ChildProcessError:
             log.debug("%s: somebody else reaped it", self.who)
         os.close(self._pidfd)
-        self._house.table.ours.discard(self.pid)
+        self._context.table.ours.discard(self.pid)
 
     def _reap_adopted(self, pids: set[int]) -> None:
         """Descendants that lost their parents are our children where no init takes them: we as pid 1, or a subreaper.
 
         What we have started ourselves has somebody who waits for it and wants to know how it ended.
         """
-        for pid in pids - self._house.table.ours:
+        for pid in pids - self._context.table.ours:
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
@@ -364,8 +364,8 @@ class PlainChild:
         try:
             survivors = await self.kill_tree()
             if survivors:
-                log.error("%s: processes %s survived SIGKILL for %g s", self.who, survivors, self._house.limits.stop_kill)
-            await asyncio.wait([self.exited], timeout=self._house.limits.stop_kill)
+                log.error("%s: processes %s survived SIGKILL for %g s", self.who, survivors, self._context.limits.stop_kill)
+            await asyncio.wait([self.exited], timeout=self._context.limits.stop_kill)
             if self.status is not None:
                 self._settle()
                 if self._settling is not None:
@@ -386,7 +386,7 @@ class PlainChild:
         for tail in (self.stderr, *self.noise):
             tail.drain()
             tail.close()
-        self._house.on_closed(self)
+        self._context.on_closed(self)
 
 
 def _exit_status(pidfd: int) -> ExitStatus | None:
@@ -415,7 +415,7 @@ class PlainSpawner:
         self.tag = f"{outer}/{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
         self._count = 0
         self._environment = EnvironmentBlock(process_tree.TAG)
-        self._house: SpawnerContext | None = None
+        self._context: SpawnerContext | None = None
         self._watchdog = Watchdog(self.tag, self.limits.see) if watchdog else None
         self._busy = False  # a program was started in this turn of the loop
         self._closed = False
@@ -434,7 +434,7 @@ class PlainSpawner:
         if self._closed:
             raise Closed("the spawner is closed", who=launch.who)
         loop = asyncio.get_running_loop()
-        if self._house is not None and self._house.loop is not loop:
+        if self._context is not None and self._context.loop is not loop:
             raise Closed(
                 "the spawner belongs to another event loop", who=launch.who, hint="make one for each loop, and close it there"
             )
@@ -460,8 +460,8 @@ class PlainSpawner:
         await asyncio.gather(*(child.close() for child in list(self.children)), return_exceptions=True)
         if self._watchdog is not None:
             await self._watchdog.close(self.limits.stop_kill)
-        if self._house is not None:
-            for part in (self._house.table, self._house.patient, self._house.poller):
+        if self._context is not None:
+            for part in (self._context.table, self._context.patient, self._context.poller):
                 part.close()
 
     def _turn_over(self) -> None:
@@ -492,13 +492,13 @@ class PlainSpawner:
     def _take(self, launch: Launch, path: str, pid: int, tag: str, pipes: ChildPipes, since: float) -> PlainChild:
         """A child for the program that runs already; should that fail, the program does not run on without an owner."""
         try:
-            if self._house is None:
+            if self._context is None:
                 poller = Poller()
                 loop = asyncio.get_running_loop()
-                self._house = SpawnerContext(self.limits, loop, ProcessTable(), poller, DelayedReaders(poller), self._forget)
+                self._context = SpawnerContext(self.limits, loop, ProcessTable(), poller, DelayedReaders(poller), self._forget)
             who = launch.who or path[path.rfind("/") + 1 :]
             return PlainChild(
-                self._house, who, pid, tag, pipes.ours, since, logged=launch.stderr is not None, remarks=launch.remarks
+                self._context, who, pid, tag, pipes.ours, since, logged=launch.stderr is not None, remarks=launch.remarks
             )
         except BaseException:
             os.kill(pid, signals.SIGKILL)

@@ -118,7 +118,7 @@ async def test_what_the_app_hands_to_every_agent_is_taken(tmp_path: Path) -> Non
         "model": "m",
         "environ": {},
         "settings": {},
-        "shelf": None,
+        "provider_pool": None,
         "tools": Box(),
         "decide": None,
         "trusted": True,

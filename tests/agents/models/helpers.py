@@ -24,7 +24,7 @@ READ = ToolSpec("read", "Reads a file.", {"type": "object", "properties": {"path
 ODD = ToolSpec("zot:we.ather", "Has a name that no API takes.")
 
 
-class House:
+class Harness:
     """A fake, and the provider of one of its APIs."""
 
     def __init__(self, server: FakeModels, model: Model, provider: ClosableProvider) -> None:
@@ -52,15 +52,15 @@ class House:
 
 
 @asynccontextmanager
-async def house(
+async def harness(
     api: str, *, key: str = KEY, limits: Limits | None = None, window: int = 0, environ: dict[str, str] = ENVIRON, **other: Any
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Harness]:
     """`other`: fields of the model."""
     async with FakeModels(key=KEY, window=window) as server:
         model = msgspec.structs.replace(server.model(api), **other)
         provider = provider_for(model, environ=environ, limits=limits or Limits(), key=key)
         try:
-            yield House(server, model, provider)
+            yield Harness(server, model, provider)
         finally:
             await provider.close()
             await provider.close()  # again does no harm

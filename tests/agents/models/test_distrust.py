@@ -20,7 +20,7 @@ from serai.model.provider import Model, ModelMessage
 from serai.model.tools import TextBlock, ToolCall
 from serai.testing.models.reply import Fault
 from serai.testing.models.server import FakeModels
-from tests.agents.models.helpers import APIS, ENVIRON, KEY, house
+from tests.agents.models.helpers import APIS, ENVIRON, KEY, harness
 
 SECRET = "hush-0123456789"
 every_api = pytest.mark.parametrize("api", APIS)
@@ -34,7 +34,7 @@ def told(error: BaseException, *others: object) -> str:
 @pytest.mark.req("resident.models.huge")
 @every_api
 async def test_an_error_without_an_end_is_read_in_part(api: str) -> None:
-    async with house(api) as one:
+    async with harness(api) as one:
         one.server.fault(Fault("endless", status=503))
         failed = await one.failure("hello")
         assert (failed.status, failed.temporary) == (503, True)
@@ -47,7 +47,7 @@ async def test_an_error_without_an_end_is_read_in_part(api: str) -> None:
 @pytest.mark.parametrize("status", [200, 500])
 async def test_what_is_compressed_is_not_unpacked(api: str, status: int) -> None:
     bomb = gzip.compress(b'data: {"error": {"message": "BOOM"}}\n\n' * 100_000)
-    async with house(api) as one:
+    async with harness(api) as one:
         one.server.fault(Fault("status", status=status, headers=(("content-encoding", "gzip"),), body=bomb))
         failed = await one.failure("hello")
         assert one.server.requests[-1].headers["accept-encoding"] == "identity"
@@ -60,7 +60,7 @@ async def test_what_is_compressed_is_not_unpacked(api: str, status: int) -> None
 @every_api
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_not_followed_and_names_the_server(api: str, status: int) -> None:
-    async with FakeModels() as other, house(api, headers={"api-key": SECRET}) as one:
+    async with FakeModels() as other, harness(api, headers={"api-key": SECRET}) as one:
         location = f"{other.url.replace('//', '//someone:hidden@')}/deep/path?token=hidden"
         one.server.fault(Fault("status", status=status, headers=(("location", location),)))
         failed = await one.failure("hello")
@@ -91,7 +91,7 @@ async def test_nothing_of_the_process_s_environment_is_sent(api: str, provider: 
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://{SECRET}@127.0.0.1:1")  # where nobody answers
     other: dict[str, Any] = {"provider": "acme"} if provider == "acme" else {}
-    async with house(api, **other) as one:
+    async with harness(api, **other) as one:
         await one.ask("hello")  # with the key that was given, or the server would not take it
         (seen,) = one.server.requests
         assert SECRET not in str(seen.headers)
@@ -104,7 +104,7 @@ async def test_what_the_given_environment_says_is_sent_to_the_provider_it_speaks
     sdk = "anthropic" if api == "anthropic" else "openai"
     custom = f"X-Corp: {SECRET}\n\nno header\nX-Two:  2 "
     environ = ENVIRON | {f"{sdk.upper()}_CUSTOM_HEADERS": custom, "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "proj-1"}
-    async with house(api, environ=environ) as one:
+    async with harness(api, environ=environ) as one:
         await one.ask("hello")
         headers = one.server.requests[-1].headers
         assert (headers["x-corp"], headers["x-two"]) == (SECRET, "2")
@@ -112,7 +112,7 @@ async def test_what_the_given_environment_says_is_sent_to_the_provider_it_speaks
         assert account == (("org-1", "proj-1") if sdk == "openai" else (None, None))
         one.server.fault(Fault("status", status=400, body=f'{{"error": {{"message": "why {SECRET}?"}}}}'.encode()))
         assert (await one.failure("hello")).message == "HTTP 400: why …?"
-    async with house(api, environ=environ, provider="acme") as one:
+    async with harness(api, environ=environ, provider="acme") as one:
         await one.ask("hello")
         assert not {"x-corp", "x-two", "openai-organization", "openai-project"} & set(one.server.requests[-1].headers)
 
@@ -157,17 +157,17 @@ def test_a_proxy_is_the_one_of_the_given_environment(environ: dict[str, str], pr
 async def test_a_server_elsewhere_is_asked_through_the_proxy_and_one_of_this_machine_is_not(api: str) -> None:
     async with FakeModels() as proxy:
         environ = ENVIRON | {"HTTP_PROXY": proxy.url}
-        async with house(api, environ=environ) as one:
+        async with harness(api, environ=environ) as one:
             await one.ask("hello")
             assert len(proxy.requests) == 0
-        async with house(api, environ=environ, base_url="http://api.example.org") as one:
+        async with harness(api, environ=environ, base_url="http://api.example.org") as one:
             assert (await one.failure("hello")).status == 404  # the proxy is a fake, too, and has no such path
             assert [seen.path.startswith("http://api.example.org/") for seen in proxy.requests] == [True]
 
 
 @pytest.mark.parametrize("variables", [{"HTTP_PROXY": f"ftp://x:{SECRET}@host"}, {"SSL_CERT_FILE": "/nowhere/at/all.pem"}])
 async def test_a_proxy_or_certificates_that_cannot_be_used_are_named(variables: dict[str, str]) -> None:
-    async with house("openai", environ=ENVIRON | variables, base_url="http://api.example.org") as one:
+    async with harness("openai", environ=ENVIRON | variables, base_url="http://api.example.org") as one:
         with pytest.raises(BadSettings, match=next(iter(variables))) as caught:
             await one.ask("hello")
         assert SECRET not in told(caught.value)
@@ -182,7 +182,7 @@ async def test_a_secret_that_a_server_repeats_is_not_told(api: str, where: str) 
         if where == "address":
             base = server.model(api).base_url
             other = {"base_url": base.replace("//", f"//person:{SECRET}@")}
-        async with house(api, key=SECRET if where == "key" else KEY, **other) as one:
+        async with harness(api, key=SECRET if where == "key" else KEY, **other) as one:
             if where == "options":
                 one.headers = {"X-Token": SECRET}
             answering = server if where == "address" else one.server
@@ -200,7 +200,7 @@ async def test_a_password_in_an_address_is_sent_as_a_header_and_logged_by_nobody
     caplog.set_level(logging.DEBUG)
     async with FakeModels() as server:
         base = server.model(api).base_url.replace("//", f"//person:{SECRET}@")
-        async with house(api, base_url=base) as one:
+        async with harness(api, base_url=base) as one:
             await one.ask("hello")
             assert "authorization" in server.requests[-1].headers
     assert SECRET not in caplog.text
@@ -213,7 +213,7 @@ async def test_a_header_that_cannot_be_sent_is_named_and_not_shown(api: str, val
     with pytest.raises(BadSettings, match="the header X-Token") as caught:
         model = Model("m", api=api, provider="acme", base_url="https://acme.test", headers={"X-Token": value})
         provider_for(model, environ={}, limits=Limits(), key=KEY)
-    async with house(api) as one:
+    async with harness(api) as one:
         one.headers = {"X-Token": value}
         with pytest.raises(BadSettings, match="the header X-Token") as later:
             await one.ask("hello")
@@ -242,7 +242,7 @@ def test_an_address_that_is_none_is_told_and_not_shown(url: str) -> None:
 @every_api
 @pytest.mark.parametrize("header", ["Mon, 01 Jan 2024 00:00:00 +99999999999999", "1e999"])
 async def test_no_way_to_fail_hands_out_the_error_of_the_sdk(api: str, header: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with house(api) as one:
+    async with harness(api) as one:
         one.server.fault(Fault("status", status=429, retry_after=header))
         failed = await one.failure("hello")
         assert (failed.status, failed.temporary, failed.wait) == (429, True, None)
@@ -261,7 +261,7 @@ async def test_no_way_to_fail_hands_out_the_error_of_the_sdk(api: str, header: s
 @pytest.mark.req("resident.models.huge")
 @every_api
 async def test_an_answer_with_too_many_calls_is_stopped(api: str) -> None:
-    async with house(api, limits=Limits().but(model_calls=10)) as one:
+    async with harness(api, limits=Limits().but(model_calls=10)) as one:
         _, last = await one.ask(">> repeat 10 call read {}")
         assert len(last.message.calls) == 10
         failed = await one.failure(">> repeat 11 call read {}")
@@ -279,7 +279,7 @@ async def test_a_call_with_arguments_of_any_depth_can_be_sent_again(api: str, de
     call = ToolCall("read", nested, "call-1")
     answer = ModelMessage("assistant", (), (call,))
     result = ModelMessage("tool", (TextBlock("no"),), call_id="call-1")
-    async with house(api) as one:
+    async with harness(api) as one:
         await one.ask("hello", answer, result)
         assert "nested too deep" in str(one.server.requests[-1].body)
     while nested:  # taken apart by hand: the interpreter would do it level by level, too
@@ -289,7 +289,7 @@ async def test_a_call_with_arguments_of_any_depth_can_be_sent_again(api: str, de
 @pytest.mark.req("resident.models.faults")
 @every_api
 async def test_the_words_of_a_provider_do_nothing_to_a_terminal(api: str) -> None:
-    async with house(api) as one:
+    async with harness(api) as one:
         words = r"\u001b]0;PWNED\u0007\r\nERROR all is well\u202e\u200b\u3164\ud800 Grüße 漢字"
         one.server.fault(Fault("status", status=400, body=f'{{"error": {{"message": "{words}"}}}}'.encode()))
         failed = await one.failure("hello")

@@ -89,10 +89,10 @@ async def yes(call: ToolCall) -> Allow | Deny:
 
 
 def resident(
-    provider: Answers, box: Box | None = None, *, limits: Limits = QUICK, model: Model = MODEL, **house: object
+    provider: Answers, box: Box | None = None, *, limits: Limits = QUICK, model: Model = MODEL, **harness: object
 ) -> Session:
     """A session in which every call may run, unless the test says otherwise."""
-    options: dict[str, Any] = {"decide": yes} | house
+    options: dict[str, Any] = {"decide": yes} | harness
     parts = RunContext(model=model, provider=provider, limits=limits, **options)
     return Session(Resident(parts, box or Box(echo=echo)), limits=limits)
 

@@ -43,9 +43,9 @@ async def yes(call: ToolCall) -> Allow | Deny:
     return Allow()
 
 
-def house(session: Session) -> RunContext:
+def harness(session: Session) -> RunContext:
     assert isinstance(session.driver, Resident)
-    return session.driver.house
+    return session.driver.context
 
 
 # -- what it works with
@@ -64,7 +64,7 @@ async def test_everything_that_is_given_is_used(resident: Open) -> None:
         "limits": Limits().but(steps=7),
     }
     async with resident(provider=Answers([said("ok")]), tools=Box(), session_id="mine", **given) as session:
-        used = house(session)
+        used = harness(session)
         assert {name: getattr(used, name) for name in given} == given
         assert session.limits is used.limits
         assert session.id == "mine"

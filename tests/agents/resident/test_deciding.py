@@ -250,13 +250,13 @@ class Outside:
     async def look(self, call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         driver = self.session.driver
         assert isinstance(driver, Resident)
-        self.allowed.append(driver.house.approved.get(id(call)))
+        self.allowed.append(driver.context.approved.get(id(call)))
         return ToolResult.of("seen")
 
-    def open(self, *paths: str, **house: object) -> Any:
+    def open(self, *paths: str, **harness: object) -> Any:
         calls = [call("look", f"c{number}", path=path) for number, path in enumerate(paths)]
         box = Box(look=(ToolSpec("look"), self.look))
-        options = {"decide": None, "leads_outside": self.leads_outside} | house
+        options = {"decide": None, "leads_outside": self.leads_outside} | harness
         self.session = resident(Answers([said("", *calls)], [said("ok")]), box, **options)  # type: ignore[arg-type]
         return self.session
 
@@ -271,7 +271,7 @@ async def test_a_yes_is_to_the_place_that_was_shown_and_lasts_as_long_as_its_cal
                 assert event.blocked_path == "/harmless"
                 await event.allow()
         assert outside.allowed == [{"/harmless"}]
-        assert session.driver.house.approved == {}
+        assert session.driver.context.approved == {}
 
 
 @pytest.mark.req("resident.open.outside")

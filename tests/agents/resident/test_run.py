@@ -497,7 +497,7 @@ async def test_a_model_is_sent_the_first_message_and_the_newest() -> None:
     async with resident(Answers([said("ok")]), limits=QUICK.but(history=5)) as session:
         for number in range(6):
             await session.turn(f"prompt {number}")
-        provider = session.driver.house.provider  # type: ignore[attr-defined]
+        provider = session.driver.context.provider  # type: ignore[attr-defined]
         sent = texts(provider.requests[-1].messages)
     assert sent == ["user: prompt 0", "assistant: ok", "user: prompt 4", "assistant: ok", "user: prompt 5"][-5:]
 

@@ -279,7 +279,7 @@ async def test_what_cannot_be_kept_is_not_done() -> None:
         def full(messages: tuple[ModelMessage, ...], tokens: int) -> None:
             raise NotWritten("the disk is full")
 
-        session.stage.on_compact.append(full)
+        session.hub.on_compact.append(full)
         await turns(session, 1, 2, 3, 4)
         assert await settled(session) is False
         assert len(conversation(session)) == 8

@@ -132,7 +132,7 @@ async def test_what_runs_on_the_side_takes_nobodys_yes_away() -> None:
 
     async def look(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         await gate.wait()
-        during.append(dict(session.driver.house.approved))  # type: ignore[attr-defined]
+        during.append(dict(session.driver.context.approved))  # type: ignore[attr-defined]
         return ToolResult.of("seen")
 
     box = Box(look=look, peek=(ToolSpec("peek", background=True), echo))
@@ -146,7 +146,7 @@ async def test_what_runs_on_the_side_takes_nobodys_yes_away() -> None:
                 await side.result(side.start("on the side"))
                 gate.set()
         assert list(during[0].values()) == [{"/out"}]
-        assert session.driver.house.approved == {}  # type: ignore[attr-defined]
+        assert session.driver.context.approved == {}  # type: ignore[attr-defined]
 
 
 async def test_a_fork_has_the_filter_of_its_parent_and_one_that_is_never_opened_holds_nothing() -> None:
@@ -205,7 +205,7 @@ async def test_what_could_not_be_kept_is_not_shortened(tmp_path: Path) -> None:
         def full(messages: tuple[ModelMessage, ...], tokens: int) -> None:
             raise NotWritten("no space left on device")
 
-        session.stage.on_compact.append(full)
+        session.hub.on_compact.append(full)
         with pytest.raises(NotWritten):
             await session.compact()
         assert len(conversation(session)) == 2

@@ -18,7 +18,7 @@ from tests.store.helpers import said as conversation
 LIMITS: Mapping[str, float | None] = {**PATIENT, "agent_first": 50.0, "agent_version": 50.0, "interrupt": 30.0, "agent_stop": 10.0}
 
 
-class House:
+class Harness:
     """An app with a scripted Claude, found through the PATH; what it plays is in `scripts`, one for each start."""
 
     def __init__(self, tmp_path: Path, *scripts: Script) -> None:
@@ -78,17 +78,17 @@ def seen(person: Person) -> str:
     return "".join(event.text for event in person.events if isinstance(event, Text))
 
 
-def said(house: House) -> list[str]:
+def said(harness: Harness) -> list[str]:
     """What the only session of the store has."""
-    sessions = SessionFolder.usual(house.environ)
+    sessions = SessionFolder.usual(harness.environ)
     [one] = sessions.list()
     with sessions.open(one.id) as session:
         return conversation(session)
 
 
-def ends(house: House) -> list[str]:
+def ends(harness: Harness) -> list[str]:
     """How its turns have ended, as it is kept."""
-    sessions = SessionFolder.usual(house.environ)
+    sessions = SessionFolder.usual(harness.environ)
     [one] = sessions.list()
     rows = [json.loads(line) for line in Path(one.path).read_text("utf-8").splitlines()]
     events = [row["data"] for row in rows if row["type"] == "event"]

@@ -13,7 +13,7 @@ from serai.model.actions import Notice
 from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.events import Event, Message, RequestCancelled, TurnEnded, TurnStarted
 from serai.testing.claude.script import Script
-from tests.app.driven.houses import House, ended, ends, hello, messages, said
+from tests.app.driven.houses import Harness, ended, ends, hello, messages, said
 from tests.app.houses import Person
 from tests.cli.guests import EXAMPLES
 from tests.host.guests import make
@@ -71,16 +71,16 @@ def ended_with(text: str) -> Callable[[Event], bool]:
 @pytest.mark.req("app.driven.own-turns")
 async def test_a_turn_that_it_begins_itself_is_seen_kept_and_decided_like_others(tmp_path: Path) -> None:
     script = hello("first").init().calls("t2", command="echo two").text("second").result("second")
-    house, person = House(tmp_path, script), Person(Allow())
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, script), Person(Allow())
+    async with harness.opened(surface=person) as app:
         await app.submit("go")
         await person.saw(ended_with("second"))
     assert [event.prompt for event in person.events if isinstance(event, TurnStarted)] == ["go", ""]
     assert messages(person) == ["first", "second"]
     assert [request.tool for request in person.asked] == ["bash"]
     assert ended(person) == ["two"]
-    assert said(house) == ["user: go", "assistant: first", "assistant: [t2 bash]", "t2: two", "assistant: second"]
-    assert ends(house) == ["success", "success"]
+    assert said(harness) == ["user: go", "assistant: first", "assistant: [t2 bash]", "t2: two", "assistant: second"]
+    assert ends(harness) == ["success", "success"]
 
 
 @pytest.mark.req("app.driven.own-turns")
@@ -91,8 +91,8 @@ for frame in frames():
     if frame["type"] == "event_intercept":
         judge(frame["id"], block=True, reason="no")
 """
-    house, person = House(tmp_path, hello("first").init().calls("t2", command="echo two").result("second")), Person()
-    async with house.opened(make(tmp_path / "guests", guard), surface=person, mode="skip") as app:
+    harness, person = Harness(tmp_path, hello("first").init().calls("t2", command="echo two").result("second")), Person()
+    async with harness.opened(make(tmp_path / "guests", guard), surface=person, mode="skip") as app:
         await app.submit("go")
         await person.saw(ended_with("second"))
     assert ended(person) == ["no"]
@@ -101,8 +101,8 @@ for frame in frames():
 @pytest.mark.req("app.driven.own-turns")
 async def test_one_that_fails_is_told(tmp_path: Path) -> None:
     script = hello("first").init().result(subtype="error_during_execution", is_error=True, errors=["the model is gone"])
-    house, person = House(tmp_path, script), Person()
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, script), Person()
+    async with harness.opened(surface=person) as app:
         await app.submit("go")
         notice = await person.shown(lambda action: isinstance(action, Notice) and action.level == "error")
     assert isinstance(notice, Notice)
@@ -113,32 +113,32 @@ async def test_one_that_fails_is_told(tmp_path: Path) -> None:
 @pytest.mark.req("app.driven.own-turns")
 async def test_a_prompt_waits_for_its_end_and_somebody_may_interrupt_it(tmp_path: Path) -> None:
     script = hello("first").init().text("thinking").interrupted().prompt().init().text("third").result("third")
-    house, person = House(tmp_path, script), Person()
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, script), Person()
+    async with harness.opened(surface=person) as app:
         await app.submit("go")
         await person.saw(says("thinking"))
         third = asyncio.create_task(app.submit("and now?"))
         await asyncio.sleep(0)
-        assert house.prompts() == ["go"]
+        assert harness.prompts() == ["go"]
         await app.abort("enough")
         result = await third
     assert result is not None
     assert result.text == "third"
-    assert ends(house) == ["success", "cancelled", "success"]
+    assert ends(harness) == ["success", "cancelled", "success"]
 
 
 @pytest.mark.req("app.driven.own-turns")
 async def test_one_that_begins_while_the_last_words_are_still_looked_at_comes_behind_them(tmp_path: Path) -> None:
     """A guest that judges what is said makes the first turn end later than its result comes."""
-    house, person = House(tmp_path, hello("first").init().text("second").result("second")), Person()
-    async with house.opened(EXAMPLES / "guard-python", surface=person) as app:
+    harness, person = Harness(tmp_path, hello("first").init().text("second").result("second")), Person()
+    async with harness.opened(EXAMPLES / "guard-python", surface=person) as app:
         result = await app.submit("go")
         await person.saw(ended_with("second"))
     assert result is not None
     assert result.text == "first"
     told = [event for event in person.events if isinstance(event, TurnStarted | Message | TurnEnded)]
     assert [type(event) for event in told] == [TurnStarted, Message, TurnEnded] * 2
-    assert ends(house) == ["success", "success"]
+    assert ends(harness) == ["success", "success"]
 
 
 # -- work on the side
@@ -148,14 +148,14 @@ async def test_one_that_begins_while_the_last_words_are_still_looked_at_comes_be
 @pytest.mark.parametrize("decision", [Allow(), Deny("not on the side")])
 async def test_what_outlives_its_turn_is_still_asked_and_answered(tmp_path: Path, decision: Decision) -> None:
     script = Script().init().raw(side("r1")).text("first").result("first").answer("r1").init().result("second")
-    house, person = House(tmp_path, script), Slow()
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, script), Slow()
+    async with harness.opened(surface=person) as app:
         await app.submit("go")
         await person.was_asked("r1")
         assert person.taken_back == []
         person.open["r1"].set_result(decision)
         await person.saw(ended_with("second"))
-    answer = house.answer("r1")
+    answer = harness.answer("r1")
     if isinstance(decision, Allow):
         assert (answer["behavior"], answer["updatedInput"]) == ("allow", {"command": "echo side"})
     else:
@@ -165,8 +165,8 @@ async def test_what_outlives_its_turn_is_still_asked_and_answered(tmp_path: Path
 @pytest.mark.req("app.driven.on-the-side")
 async def test_what_comes_when_no_turn_runs_is_asked_like_anything_else(tmp_path: Path) -> None:
     script = hello("first").raw(side("r1")).answer("r1").raw(side("r2", "s2", "echo allowed")).answer("r2").init().result("second")
-    house, person = House(tmp_path, script), Slow()
-    async with house.opened(surface=person, allow=("bash:echo allowed",)) as app:
+    harness, person = Harness(tmp_path, script), Slow()
+    async with harness.opened(surface=person, allow=("bash:echo allowed",)) as app:
         await app.submit("go")
         await person.was_asked("r1")
         [seen] = person.asked
@@ -174,23 +174,23 @@ async def test_what_comes_when_no_turn_runs_is_asked_like_anything_else(tmp_path
         assert seen.call.arguments == {"command": "echo side"}
         person.open["r1"].set_result(Deny("no"))
         await person.saw(ended_with("second"))
-    assert house.answer("r1")["behavior"] == "deny"
-    assert house.answer("r2")["behavior"] == "allow"  # by the rule, and nobody was asked
+    assert harness.answer("r1")["behavior"] == "deny"
+    assert harness.answer("r2")["behavior"] == "allow"  # by the rule, and nobody was asked
     assert len(person.asked) == 1
 
 
 @pytest.mark.req("app.driven.withdrawn")
 async def test_what_is_withdrawn_in_its_turn_is_taken_back_from_the_surface(tmp_path: Path) -> None:
     script = Script().init().tool("t1", "Bash", command="sleep").asks("r1", "t1", answered=False, command="sleep")
-    house, person = House(tmp_path, script.request("mcp_status").withdraws("r1").text("first").result("first")), Slow()
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, script.request("mcp_status").withdraws("r1").text("first").result("first")), Slow()
+    async with harness.opened(surface=person) as app:
         turn = asyncio.create_task(app.submit("go"))
         await person.was_asked("r1")
         await app.session.driver.control("mcp_status")  # type: ignore[attr-defined]
         await person.had_it_taken("r1")
         await turn
     assert [event.id for event in person.events if isinstance(event, RequestCancelled)] == ["r1"]
-    assert "r1" not in house.claude.given().answers()
+    assert "r1" not in harness.claude.given().answers()
 
 
 @pytest.mark.req("app.driven.withdrawn")
@@ -198,15 +198,15 @@ async def test_what_is_withdrawn_in_its_turn_is_taken_back_from_the_surface(tmp_
 async def test_what_is_withdrawn_after_its_turn_is_taken_back_too(tmp_path: Path, asked: str) -> None:
     script = Script().init()
     script = script.raw(side("r1")).result("first") if asked == "in the turn" else script.result("first").raw(side("r1"))
-    house, person = House(tmp_path, script.request("mcp_status").withdraws("r1").init().result("second")), Slow()
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, script.request("mcp_status").withdraws("r1").init().result("second")), Slow()
+    async with harness.opened(surface=person) as app:
         await app.submit("go")
         await person.was_asked("r1")
         await app.session.driver.control("mcp_status")  # type: ignore[attr-defined]
         await person.had_it_taken("r1")
         await person.saw(ended_with("second"))
     assert [event.id for event in person.events if isinstance(event, RequestCancelled)] == ["r1"]
-    assert "r1" not in house.claude.given().answers()
+    assert "r1" not in harness.claude.given().answers()
 
 
 @pytest.mark.req("app.driven.withdrawn")
@@ -214,19 +214,19 @@ async def test_what_is_withdrawn_after_its_turn_is_taken_back_too(tmp_path: Path
 async def test_what_is_withdrawn_in_a_later_turn_is_taken_back_too(tmp_path: Path, asked: str) -> None:
     script = Script().init()
     script = script.raw(side("r1")).result("first") if asked == "in the first turn" else script.result("first").raw(side("r1"))
-    house, person = House(tmp_path, script.prompt().init().withdraws("r1").text("taken").result("second")), Slow()
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, script.prompt().init().withdraws("r1").text("taken").result("second")), Slow()
+    async with harness.opened(surface=person) as app:
         await app.submit("go")
         await person.was_asked("r1")
         await app.submit("and now?")
         await person.had_it_taken("r1")
-    assert "r1" not in house.claude.given().answers()
+    assert "r1" not in harness.claude.given().answers()
 
 
 @pytest.mark.req("app.driven.withdrawn")
 async def test_at_the_end_of_the_house_nobody_is_asked_any_more(tmp_path: Path) -> None:
-    house, person = House(tmp_path, Script().init().raw(side("r1")).result("first")), Slow()
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, Script().init().raw(side("r1")).result("first")), Slow()
+    async with harness.opened(surface=person) as app:
         await app.submit("go")
         await person.was_asked("r1")
     await person.had_it_taken("r1")

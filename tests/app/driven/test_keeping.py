@@ -12,7 +12,7 @@ from serai.errors import BadSession, NoSession, NotAllowed
 from serai.record import Recording, RecordingFolder
 from serai.store.session_folder import SessionFolder, SessionSummary
 from serai.testing.claude.script import Script
-from tests.app.driven.houses import House, hello, said, shell
+from tests.app.driven.houses import Harness, hello, said, shell
 from tests.history.helpers import assistant, user
 from tests.host.guests import make
 
@@ -20,13 +20,13 @@ SECRET = "sk-ant-of-nobody-but-me-0123456789"
 OWN = "0a1b2c3d-0000-4000-8000-000000000000"
 
 
-def listed(house: House) -> SessionSummary:
-    [one] = SessionFolder.usual(house.environ).list()
+def listed(harness: Harness) -> SessionSummary:
+    [one] = SessionFolder.usual(harness.environ).list()
     return one
 
 
-async def turn(house: House, prompt: str = "go", **choices: Any) -> None:
-    async with house.opened(**choices) as app:
+async def turn(harness: Harness, prompt: str = "go", **choices: Any) -> None:
+    async with harness.opened(**choices) as app:
         await app.submit(prompt)
 
 
@@ -35,18 +35,18 @@ async def turn(house: House, prompt: str = "go", **choices: Any) -> None:
 
 @pytest.mark.req("app.driven.kept")
 async def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    house = House(tmp_path, hello("first"), hello("second"), hello("third"))
-    await turn(house, "one")
-    one = listed(house)
-    assert (one.meta.agent, one.meta.cwd) == ("claude", str(house.project))
-    assert house.claude.given().option("--session-id") == one.id
-    assert house.claude.given().option("--resume") is None
-    await turn(house, "two", session=LATEST)
-    await turn(house, "three", session=one.id[:8])
+    harness = Harness(tmp_path, hello("first"), hello("second"), hello("third"))
+    await turn(harness, "one")
+    one = listed(harness)
+    assert (one.meta.agent, one.meta.cwd) == ("claude", str(harness.project))
+    assert harness.claude.given().option("--session-id") == one.id
+    assert harness.claude.given().option("--resume") is None
+    await turn(harness, "two", session=LATEST)
+    await turn(harness, "three", session=one.id[:8])
     for start in (1, 2):
-        assert house.claude.given(start).option("--resume") == one.id
-        assert house.claude.given(start).option("--session-id") is None
-    assert said(house) == [
+        assert harness.claude.given(start).option("--resume") == one.id
+        assert harness.claude.given(start).option("--session-id") is None
+    assert said(harness) == [
         *("user: one", "assistant: first"),
         *("user: two", "assistant: second"),
         *("user: three", "assistant: third"),
@@ -55,26 +55,26 @@ async def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.req("app.driven.kept")
 async def test_calls_and_their_results_are_kept_in_neutral_words(tmp_path: Path) -> None:
-    house = House(tmp_path, shell("echo one"))
-    await turn(house, mode="skip")
-    assert said(house) == ["user: go", "assistant: [t1 bash]", "t1: one", "assistant: done"]
+    harness = Harness(tmp_path, shell("echo one"))
+    await turn(harness, mode="skip")
+    assert said(harness) == ["user: go", "assistant: [t1 bash]", "t1: one", "assistant: done"]
 
 
 @pytest.mark.req("app.driven.kept")
 async def test_a_conversation_that_the_agent_alone_has_kept_goes_on_by_the_beginning_of_its_id(tmp_path: Path) -> None:
-    house = House(tmp_path, hello("first"), hello("second"))
+    harness = Harness(tmp_path, hello("first"), hello("second"))
     place = tmp_path / "person" / ".claude" / "projects" / "-somewhere"
     place.mkdir(parents=True)
     rows = (user("hello", sessionId=OWN), assistant("hi", sessionId=OWN))
     (place / f"{OWN}.jsonl").write_text("".join(f"{_json(row)}\n" for row in rows))
-    await turn(house, "one", session=OWN[:8])
-    one = listed(house)
+    await turn(harness, "one", session=OWN[:8])
+    one = listed(harness)
     assert one.id != OWN
     assert (one.meta.agent, one.meta.agent_session) == ("claude", OWN)
-    await turn(house, "two", session=LATEST)
+    await turn(harness, "two", session=LATEST)
     for start in (0, 1):
-        assert house.claude.given(start).option("--resume") == OWN
-    assert said(house) == ["user: one", "assistant: first", "user: two", "assistant: second"]
+        assert harness.claude.given(start).option("--resume") == OWN
+    assert said(harness) == ["user: one", "assistant: first", "user: two", "assistant: second"]
 
 
 def _json(row: object) -> str:
@@ -84,31 +84,31 @@ def _json(row: object) -> str:
 
 
 async def test_one_that_nobody_has_is_told(tmp_path: Path) -> None:
-    house = House(tmp_path, hello())
+    harness = Harness(tmp_path, hello())
     with pytest.raises(NoSession):
-        await turn(house, session="0a1b2c3d")
-    assert house.claude.starts == 0
+        await turn(harness, session="0a1b2c3d")
+    assert harness.claude.starts == 0
 
 
 @pytest.mark.req("app.driven.kept")
 async def test_a_conversation_with_another_agent_is_not_taken_for_its_own(tmp_path: Path) -> None:
-    house = House(tmp_path, hello())
-    async with house.opened(agent="resident", model="parrot") as app:
+    harness = Harness(tmp_path, hello())
+    async with harness.opened(agent="resident", model="parrot") as app:
         await app.submit("hello")
     with pytest.raises(BadSession, match="its conversation is with resident"):
-        await turn(house, session=LATEST)
-    assert house.claude.starts == 0
+        await turn(harness, session=LATEST)
+    assert harness.claude.starts == 0
 
 
 @pytest.mark.req("app.driven.kept")
 async def test_an_id_that_the_agent_chooses_is_kept_for_the_next_time(tmp_path: Path) -> None:
     """As with a fork."""
     forked = "f0f0f0f0-0000-4000-8000-000000000000"
-    house = House(tmp_path, Script(forked).init().text("first").result("first"), hello("second"))
-    await turn(house, options={"resume": OWN, "fork": True})
-    assert listed(house).meta.agent_session == forked
-    await turn(house, session=LATEST)
-    assert house.claude.given(1).option("--resume") == forked
+    harness = Harness(tmp_path, Script(forked).init().text("first").result("first"), hello("second"))
+    await turn(harness, options={"resume": OWN, "fork": True})
+    assert listed(harness).meta.agent_session == forked
+    await turn(harness, session=LATEST)
+    assert harness.claude.given(1).option("--resume") == forked
 
 
 @pytest.mark.req("app.driven.kept")
@@ -119,26 +119,26 @@ for frame in frames():
     if frame["type"] == "event_intercept":
         judge(frame["id"], block=True, reason="closed")
 """
-    house = House(tmp_path, hello("first"), hello("second"))
-    async with house.opened(make(tmp_path / "guests", refuses)) as app:
+    harness = Harness(tmp_path, hello("first"), hello("second"))
+    async with harness.opened(make(tmp_path / "guests", refuses)) as app:
         with pytest.raises(NotAllowed):
             await app.submit("one")
-    await turn(house, "two", session=LATEST)
-    assert house.claude.given(1).option("--session-id") == listed(house).id
-    assert house.claude.given(1).option("--resume") is None
+    await turn(harness, "two", session=LATEST)
+    assert harness.claude.given(1).option("--session-id") == listed(harness).id
+    assert harness.claude.given(1).option("--resume") is None
 
 
 async def test_one_in_which_nothing_was_said_is_not_kept(tmp_path: Path) -> None:
-    house = House(tmp_path, hello())
-    async with house.opened():
+    harness = Harness(tmp_path, hello())
+    async with harness.opened():
         pass
-    assert SessionFolder.usual(house.environ).list() == []
+    assert SessionFolder.usual(harness.environ).list() == []
 
 
 async def test_what_is_kept_nowhere_is_kept_nowhere(tmp_path: Path) -> None:
-    house = House(tmp_path, hello())
-    await turn(house, keep=False)
-    assert SessionFolder.usual(house.environ).list() == []
+    harness = Harness(tmp_path, hello())
+    await turn(harness, keep=False)
+    assert SessionFolder.usual(harness.environ).list() == []
 
 
 # -- the recording
@@ -147,16 +147,16 @@ async def test_what_is_kept_nowhere_is_kept_nowhere(tmp_path: Path) -> None:
 @pytest.mark.req("app.driven.recorded")
 async def test_every_frame_is_on_record_and_secrets_are_not(tmp_path: Path) -> None:
     script = Script().init().text(f"the key is {SECRET}").calls("t1", command="echo one").result("done")
-    house = House(tmp_path, script)
-    environ = {**house.environ, "ANTHROPIC_API_KEY": SECRET}
-    await turn(house, "go", mode="skip", record=True, environ=environ)
-    folder = RecordingFolder.usual(house.environ)
+    harness = Harness(tmp_path, script)
+    environ = {**harness.environ, "ANTHROPIC_API_KEY": SECRET}
+    await turn(harness, "go", mode="skip", record=True, environ=environ)
+    folder = RecordingFolder.usual(harness.environ)
     with Recording.open("", folder) as recording:
         [wire] = recording.wires.values()
         assert (wire.who, wire.kind, wire.dialect, wire.generation) == ("claude", "agent", "claude", 1)
         frames = [(item.way, item.type) for item in recording.timeline() if item.what == "frame"]
         raw = b"".join(item.raw for item in recording.timeline() if item.what == "frame")
-    given = house.claude.given()
+    given = harness.claude.given()
     assert len([way for way, _ in frames if way == "sent"]) == len(given.lines)
     assert all(line.encode() in raw for line in given.lines)
     assert b'"subtype":"init"' in raw
@@ -170,12 +170,12 @@ async def test_every_frame_is_on_record_and_secrets_are_not(tmp_path: Path) -> N
 @pytest.mark.req("app.driven.recorded")
 async def test_a_process_that_was_started_again_is_another_generation(tmp_path: Path) -> None:
     dies = hello("first").prompt().exits(3)
-    house = House(tmp_path, dies, hello("second"))
-    async with house.opened(record=True) as app:
+    harness = Harness(tmp_path, dies, hello("second"))
+    async with harness.opened(record=True) as app:
         await app.submit("one")
         try:
             await app.submit("two")
         except Exception:  # the process died of it
             await app.submit("three")
-    with Recording.open("", RecordingFolder.usual(house.environ)) as recording:
+    with Recording.open("", RecordingFolder.usual(harness.environ)) as recording:
         assert [(wire.who, wire.generation) for wire in recording.wires.values()] == [("claude", 1), ("claude", 2)]

@@ -16,7 +16,7 @@ from serai.cli.mcp_attach import mcp_attach
 from serai.errors import PeerGone
 from serai.host.trust import Trust
 from serai.model.approvals import Approval, Deny
-from tests.app.driven.houses import House, ended, hello
+from tests.app.driven.houses import Harness, ended, hello
 from tests.app.houses import Person
 from tests.claude.driver.scenes import PROGRAM, until
 
@@ -93,31 +93,31 @@ def test_home_is_found_through_links_and_so_is_the_project(tmp_path: Path, proje
 # -- between two starts
 
 
-def servers_above(house: House) -> None:
-    written(house.root / ".mcp.json")
+def servers_above(harness: Harness) -> None:
+    written(harness.root / ".mcp.json")
 
 
-def own_settings(house: House) -> None:
-    written(house.project / ".claude" / "settings.json")
+def own_settings(harness: Harness) -> None:
+    written(harness.project / ".claude" / "settings.json")
 
 
 @pytest.mark.req("app.driven.trust")
 @pytest.mark.parametrize("change", [own_settings, servers_above])
 async def test_what_changed_meanwhile_does_not_count_when_it_is_started_again(
-    tmp_path: Path, change: Callable[[House], None]
+    tmp_path: Path, change: Callable[[Harness], None]
 ) -> None:
-    house = House(tmp_path, hello(), hello("again"))
-    Trust.usual(house.environ).allow(house.project)
-    async with house.opened(surface=Person()) as app:
+    harness = Harness(tmp_path, hello(), hello("again"))
+    Trust.usual(harness.environ).allow(harness.project)
+    async with harness.opened(surface=Person()) as app:
         await app.submit("go")
         driver = app.session.driver
         assert isinstance(driver, Claude)
-        change(house)
-        os.kill(house.claude.given().pid, signal.SIGKILL)
+        change(harness)
+        os.kill(harness.claude.given().pid, signal.SIGKILL)
         await until(lambda: driver._over is not None)
         await app.submit("go on")
-    assert house.claude.given(0).option("--setting-sources") is None
-    assert house.claude.given(1).option("--setting-sources") == "user"
+    assert harness.claude.given(0).option("--setting-sources") is None
+    assert harness.claude.given(1).option("--setting-sources") == "user"
 
 
 # -- in another folder
@@ -134,13 +134,13 @@ rest()
 @pytest.mark.req("app.driven.judged")
 @pytest.mark.parametrize(("hook", "asked"), [({"cwd": "/"}, 1), ({"permission_mode": "plan"}, 1), ({}, 0)])
 async def test_no_rule_waves_through_what_runs_in_another_folder(tmp_path: Path, hook: dict[str, str], asked: int) -> None:
-    house, person = House(tmp_path), Person(Deny("not there"))
+    harness, person = Harness(tmp_path), Person(Deny("not there"))
     body = tmp_path / "program.py"
     body.write_text(PROGRAM + ELSEWHERE.format(hook=hook), "utf-8")
-    house.claude.path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "{body}" "$@"\n', "utf-8")
+    harness.claude.path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "{body}" "$@"\n', "utf-8")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "policy.toml").write_text('rule = [{ id = "all", decide = "allow", tool = "bash" }]\n')
-    async with house.opened(surface=person) as app:
+    async with harness.opened(surface=person) as app:
         await app.submit("go")
     assert len([one for one in person.asked if isinstance(one, Approval)]) == asked
     assert ended(person) == ["did not" if asked else "ran"]

@@ -10,7 +10,7 @@ from serai.errors import AgentFailed
 from serai.model.approvals import Allow, Answer, Approval, Deny, Question
 from serai.model.events import Message, Text, TurnEnded
 from serai.testing.claude.script import Script
-from tests.app.driven.houses import House, ended, ends, hello, messages, said, seen, shell
+from tests.app.driven.houses import Harness, ended, ends, hello, messages, said, seen, shell
 from tests.app.houses import Person
 
 QUESTION = {
@@ -26,8 +26,8 @@ def asks() -> Script:
 
 @pytest.mark.req("agents.scenario.B1", "agents.scenario.B2")
 async def test_the_text_comes_once_then_the_end_and_the_session_is_kept(tmp_path: Path) -> None:
-    house, person = House(tmp_path, hello("hello there")), Person()
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, hello("hello there")), Person()
+    async with harness.opened(surface=person) as app:
         result = await app.submit("say hello")
     assert result is not None
     assert (result.status, result.text) == ("success", "hello there")
@@ -36,37 +36,37 @@ async def test_the_text_comes_once_then_the_end_and_the_session_is_kept(tmp_path
     kinds = [type(event) for event in person.events if isinstance(event, Text | Message | TurnEnded)]
     assert kinds == [Text, Message, TurnEnded]
     assert [event.result.status for event in person.events if isinstance(event, TurnEnded)] == ["success"]
-    assert said(house) == ["user: say hello", "assistant: hello there"]
-    assert ends(house) == ["success"]
+    assert said(harness) == ["user: say hello", "assistant: hello there"]
+    assert ends(harness) == ["success"]
 
 
 @pytest.mark.req("agents.scenario.B3")
 async def test_what_a_person_allows_runs_and_the_run_completes(tmp_path: Path) -> None:
-    house, person = House(tmp_path, shell("echo one > made; cat made")), Person(Allow())
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, shell("echo one > made; cat made")), Person(Allow())
+    async with harness.opened(surface=person) as app:
         result = await app.submit("make it")
     assert result is not None
     assert result.status == "success"
     [asked] = person.asked
     assert isinstance(asked, Approval)
     assert (asked.tool, asked.call.arguments) == ("bash", {"command": "echo one > made; cat made"})
-    assert house.answer("ask-t1")["behavior"] == "allow"
+    assert harness.answer("ask-t1")["behavior"] == "allow"
     assert ended(person) == ["one"]
-    assert (house.project / "made").read_text() == "one\n"
+    assert (harness.project / "made").read_text() == "one\n"
 
 
 @pytest.mark.req("agents.scenario.B4")
 async def test_a_no_before_a_failure_is_a_failed_run_and_nothing_empty_is_shown(tmp_path: Path) -> None:
     script = Script().init().calls("t1", command="echo no").text("").result(subtype="error_during_execution", is_error=True)
-    house, person = House(tmp_path, script), Person(Deny("not that"))
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, script), Person(Deny("not that"))
+    async with harness.opened(surface=person) as app:
         with pytest.raises(AgentFailed):
             await app.submit("go")
         assert app.last is not None
         assert app.last.status == "error"
-    answer = house.answer("ask-t1")
+    answer = harness.answer("ask-t1")
     assert (answer["behavior"], answer["message"]) == ("deny", "not that")
-    assert ends(house) == ["error"]
+    assert ends(harness) == ["error"]
     assert [event.result.status for event in person.events if isinstance(event, TurnEnded)] == ["error"]
     assert not [event for event in person.events if isinstance(event, Text | Message) and not event.text]
 
@@ -78,11 +78,11 @@ async def test_a_question_that_is_answered_by_an_option_reaches_the_agent_as_its
         [item] = request.items
         return Answer({item.text: item.choices[1].label})
 
-    house, person = House(tmp_path, asks()), Person(second)
-    async with house.opened(surface=person) as app:
+    harness, person = Harness(tmp_path, asks()), Person(second)
+    async with harness.opened(surface=person) as app:
         result = await app.submit("ask me")
     assert result is not None
     assert result.text == "thanks"
-    answer = house.answer("ask-t1")
+    answer = harness.answer("ask-t1")
     assert answer["behavior"] == "allow"
     assert answer["updatedInput"]["answers"] == {"Which one?": "Blue"}

@@ -11,7 +11,7 @@ import pytest
 from serai.host import trust as trusting
 from serai.host.trust import TOO_MUCH, Trust
 from serai.model.actions import Notice
-from tests.app.driven.houses import House, hello
+from tests.app.driven.houses import Harness, hello
 from tests.app.houses import Person
 from tests.host import unprivileged
 
@@ -34,11 +34,11 @@ def trust(tmp_path: Path) -> Trust:
     return Trust(tmp_path / "config" / "trust.json")
 
 
-async def sources(house: House, *, start: int = 0, person: Person | None = None) -> str | None:
+async def sources(harness: Harness, *, start: int = 0, person: Person | None = None) -> str | None:
     """Where the agent was told to take its settings from; None: from wherever it likes."""
-    async with house.opened(surface=person or Person()) as app:
+    async with harness.opened(surface=person or Person()) as app:
         await app.submit("go")
-    return house.claude.given(start).option("--setting-sources")
+    return harness.claude.given(start).option("--setting-sources")
 
 
 def notices(person: Person) -> list[str]:
@@ -47,38 +47,38 @@ def notices(person: Person) -> list[str]:
 
 @pytest.mark.req("app.driven.trust")
 async def test_only_what_was_trusted_is_loaded_and_a_person_knows(tmp_path: Path, project: Path) -> None:
-    house, person = House(tmp_path, hello()), Person()
-    assert await sources(house, person=person) == "user"
+    harness, person = Harness(tmp_path, hello()), Person()
+    assert await sources(harness, person=person) == "user"
     assert notices(person) == [f"claude starts without what this project has for it: {NEVER}"]
-    Trust.usual(house.environ).allow(project)
+    Trust.usual(harness.environ).allow(project)
     person = Person()
-    assert await sources(house, start=1, person=person) is None
+    assert await sources(harness, start=1, person=person) is None
     assert notices(person) == []
     (project / ".claude" / "settings.json").write_text('{"hooks": {"Stop": []}}')
     person = Person()
-    assert await sources(house, start=2, person=person) == "user"
+    assert await sources(harness, start=2, person=person) == "user"
     [notice] = notices(person)
     assert "it has changed since it was trusted: .claude/settings.json" in notice
 
 
 @pytest.mark.req("app.driven.trust")
 async def test_whoever_chooses_where_settings_come_from_gets_no_more_than_that(tmp_path: Path, project: Path) -> None:
-    house = House(tmp_path, hello())
-    async with house.opened(options={"setting_sources": ("project", "local")}) as app:
+    harness = Harness(tmp_path, hello())
+    async with harness.opened(options={"setting_sources": ("project", "local")}) as app:
         await app.submit("go")
-    assert house.claude.given().option("--setting-sources") == ""
-    Trust.usual(house.environ).allow(project)
-    async with house.opened(options={"setting_sources": ("project",)}) as app:
+    assert harness.claude.given().option("--setting-sources") == ""
+    Trust.usual(harness.environ).allow(project)
+    async with harness.opened(options={"setting_sources": ("project",)}) as app:
         await app.submit("go")
-    assert house.claude.given(1).option("--setting-sources") == "project"
+    assert harness.claude.given(1).option("--setting-sources") == "project"
 
 
 async def test_where_there_is_nothing_to_load_nobody_is_told(tmp_path: Path) -> None:
-    house, person = House(tmp_path, hello()), Person()
-    assert await sources(house, person=person) == "user"
+    harness, person = Harness(tmp_path, hello()), Person()
+    assert await sources(harness, person=person) == "user"
     assert notices(person) == []
-    (house.project / "CLAUDE.md").write_text("be nice")
-    assert await sources(house, start=1, person=person) == "user"
+    (harness.project / "CLAUDE.md").write_text("be nice")
+    assert await sources(harness, start=1, person=person) == "user"
     assert notices(person) == [f"claude starts without what this project has for it: {NEVER}"]
 
 

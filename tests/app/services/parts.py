@@ -28,9 +28,9 @@ class Desk:
         return await self.services.ask(self.guest, "group", what, arguments)
 
 
-def resident(provider: Answers, box: Box | None = None, *, store: Stored | CurrentSession | None = None, **house: Any) -> Session:
+def resident(provider: Answers, box: Box | None = None, *, store: Stored | CurrentSession | None = None, **harness: Any) -> Session:
     """A session in which every call may run, kept in `store`."""
-    parts = RunContext(model=MODEL, provider=provider, limits=QUICK, **{"decide": yes, **house})
+    parts = RunContext(model=MODEL, provider=provider, limits=QUICK, **{"decide": yes, **harness})
     return Session(Resident(parts, box or Box(echo=echo)), store=store, limits=QUICK)
 
 

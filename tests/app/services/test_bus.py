@@ -19,7 +19,9 @@ from serai.model.tools import ToolCall
 from tests.app.services.parts import EVERYTHING, GUEST
 
 
-def house(*guests: str, **options: Any) -> tuple[AppServices, Callable[[str, str], Callable[[], None]], list[tuple[str, str, Any]]]:
+def harness(
+    *guests: str, **options: Any
+) -> tuple[AppServices, Callable[[str, str], Callable[[], None]], list[tuple[str, str, Any]]]:
     """The bus behind the real router; how a guest subscribes, and what they were told."""
     told: list[tuple[str, str, Any]] = []
     services = AppServices({"bus": BusService(Bus(), **options)}, granted=lambda who: EVERYTHING if who in guests else NO_GRANTS)
@@ -31,7 +33,7 @@ def house(*guests: str, **options: Any) -> tuple[AppServices, Callable[[str, str
 
 
 async def test_all_subscribers_are_told_in_order_the_publisher_included() -> None:
-    services, subscribe, told = house("fake:a", "fake:b")
+    services, subscribe, told = harness("fake:a", "fake:b")
     for guest in ("fake:a", "fake:b", "fake:a"):
         subscribe(guest, "alert")
     assert await services.ask("fake:a", "bus", "publish", {"topic": "alert", "data": {"level": 2}}) == {}
@@ -39,7 +41,7 @@ async def test_all_subscribers_are_told_in_order_the_publisher_included() -> Non
 
 
 async def test_topics_are_exact() -> None:
-    services, subscribe, told = house("fake:a")
+    services, subscribe, told = harness("fake:a")
     for topic in ("alert", "alert*", ""):
         subscribe("fake:a", topic)
     await services.ask("fake:a", "bus", "publish", {"topic": "alert:1", "data": 1})
@@ -49,7 +51,7 @@ async def test_topics_are_exact() -> None:
 
 async def test_one_subscription_ends_and_the_others_of_the_same_guest_go_on() -> None:
     """Two processes of one guest are there during a reload: each ends its own."""
-    services, subscribe, told = house("fake:a")
+    services, subscribe, told = harness("fake:a")
     end = subscribe("fake:a", "t")
     subscribe("fake:a", "t")
     end()
@@ -60,7 +62,7 @@ async def test_one_subscription_ends_and_the_others_of_the_same_guest_go_on() ->
 
 @pytest.mark.req("app.services.grants")
 async def test_who_may_not_use_the_bus_may_not_listen_to_it_either() -> None:
-    services, subscribe, _ = house("fake:a")
+    services, subscribe, _ = harness("fake:a")
     with pytest.raises(Refused, match=r'bus.subscribe is not granted: `services = \["bus"\]`'):
         subscribe("fake:b", "t")
     del services.groups["bus"]
@@ -109,7 +111,7 @@ def test_who_publishes_while_it_is_told_gets_through() -> None:
 
 
 async def test_a_guest_has_no_end_of_subscriptions() -> None:
-    _, subscribe, _ = house("fake:a", "fake:b", limits=Limits().but(registrations=2))
+    _, subscribe, _ = harness("fake:a", "fake:b", limits=Limits().but(registrations=2))
     end, _ = subscribe("fake:a", "t"), subscribe("fake:a", "t")
     with pytest.raises(Refused, match=r"too many subscriptions \(limit registrations = 2\)"):
         subscribe("fake:a", "t")

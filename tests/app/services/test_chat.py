@@ -27,7 +27,7 @@ async def yes(call: ToolCall) -> Allow | Deny:
     return Allow()
 
 
-def desk(provider: ModelProvider, box: Box | None = None, *, limits: Limits = QUICK, allowed: Any = None, **house: Any) -> Desk:
+def desk(provider: ModelProvider, box: Box | None = None, *, limits: Limits = QUICK, allowed: Any = None, **harness: Any) -> Desk:
     asked: list[str] = []
 
     def take(query: str) -> tuple[Model, ModelProvider]:
@@ -36,7 +36,7 @@ def desk(provider: ModelProvider, box: Box | None = None, *, limits: Limits = QU
             raise NoModel("resolve provider: unknown model: gone")
         return MODEL, provider
 
-    inside = RunContext(model=Model("other"), provider=Answers([]), limits=limits, **{"decide": yes, **house})
+    inside = RunContext(model=Model("other"), provider=Answers([]), limits=limits, **{"decide": yes, **harness})
     group = ChatService(take, lambda: inside, box or Box(echo=echo), limits, allowed=lambda: allowed)
     ask = Desk(group)
     ask.queries = asked  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.services.parts import Desk, driver, resident
 
 
-class House:
+class Harness:
     """What stands for the app: it aborts as the app does."""
 
     def __init__(self, session: Session, registered: Callable[[], bool] = lambda: False) -> None:
@@ -42,7 +42,7 @@ class House:
         )
 
     async def abort(self, reason: str, *, mark: bool) -> None:
-        if self.session.stage.turn is not None:
+        if self.session.hub.turn is not None:
             await self.session.interrupt(reason, mark=mark)
         elif mark:
             self.session.aborted(reason)
@@ -55,14 +55,14 @@ class House:
 @pytest.mark.req("piglet.fix.27")
 async def test_before_the_first_turn_nothing_runs_and_nobody_waits() -> None:
     async with resident(Answers([said("x")])) as session, asyncio.timeout(30):
-        assert await House(session).ask("wait_idle") == {}
+        assert await Harness(session).ask("wait_idle") == {}
 
 
 async def test_who_waits_for_the_end_of_a_turn_is_told_of_it() -> None:
     go = asyncio.Event()
     async with resident(Answers([go, said("x")])) as session:
         turn = await session.send("hi")
-        waiting = asyncio.ensure_future(House(session).ask("wait_idle"))
+        waiting = asyncio.ensure_future(Harness(session).ask("wait_idle"))
         for _ in range(5):
             await asyncio.sleep(0)
         assert not waiting.done()
@@ -73,31 +73,31 @@ async def test_who_waits_for_the_end_of_a_turn_is_told_of_it() -> None:
 
 async def test_step_mode_is_switched_on_and_off() -> None:
     async with resident(Answers([said("x")])) as session:
-        ask = House(session).ask
+        ask = Harness(session).ask
         assert await ask("step_mode") == {"on": True}
-        assert driver(session).house.step_mode
+        assert driver(session).context.step_mode
         assert await ask("step_mode") == {"on": False}
 
 
 async def test_texts_go_where_they_are_meant_to() -> None:
     async with resident(Answers([said("x")])) as session:
-        house = House(session)
-        assert await house.ask("send", content="check the alert") == {}
-        assert await house.ask("steer", content="use metric") == {}
-        assert await house.ask("quit") == {}
-        assert (house.queued, house.steered, house.quits) == (["check the alert"], ["use metric"], 1)
+        harness = Harness(session)
+        assert await harness.ask("send", content="check the alert") == {}
+        assert await harness.ask("steer", content="use metric") == {}
+        assert await harness.ask("quit") == {}
+        assert (harness.queued, harness.steered, harness.quits) == (["check the alert"], ["use metric"], 1)
         for what in ("send", "steer"):
             with pytest.raises(BadRequest, match=f"{what}: the content is empty"):
-                await house.ask(what, content="\n")
+                await harness.ask(what, content="\n")
 
 
 async def test_an_abort_ends_the_turn_and_is_nothing_when_none_runs() -> None:
     async with resident(Answers([asyncio.Event()])) as session:
-        house = House(session)
-        assert await house.ask("abort") == {}
+        harness = Harness(session)
+        assert await harness.ask("abort") == {}
         assert conversation(session) == []
         turn = await session.send("hi")
-        assert await house.ask("abort") == {}
+        assert await harness.ask("abort") == {}
         assert (await turn).status == "cancelled"
 
 
@@ -109,7 +109,7 @@ async def test_the_mark_of_an_abort_is_in_memory_and_on_disk(tmp_path: Path, run
             turn = await session.send("hi")
             if not running:
                 await turn
-            assert await House(session).ask("abort_with_marker", reason="plan mode") == {}
+            assert await Harness(session).ask("abort_with_marker", reason="plan mode") == {}
             if running:
                 assert (await turn).status == "cancelled"
             assert texts(conversation(session))[-1] == "user: [Request interrupted: plan mode]"
@@ -122,7 +122,7 @@ async def test_a_conversation_that_is_shortened_is_shorter_on_disk_too(tmp_path:
     with SessionFolder(tmp_path).new(str(tmp_path)) as stored:
         long = said("word " * 2000)
         async with resident(Answers([long], [long], [long], [said("In short.")]), store=stored) as session:
-            ask = House(session).ask
+            ask = Harness(session).ask
             assert await ask("has_compactor") == {"present": True, "registered": False}
             for prompt in ("one", "two", "three"):
                 await session.turn(prompt)
@@ -143,7 +143,7 @@ async def test_who_wants_a_guests_compactor_gets_no_summary_of_ours_instead() ->
         raise Refused("it is short enough")
 
     async with resident(Answers([long]), compactor=digest) as session:
-        ask = House(session, registered=lambda: there[0]).ask
+        ask = Harness(session, registered=lambda: there[0]).ask
         await session.turn("hi")
         with pytest.raises(NotCapable, match="no compactor registered"):
             await ask("compact", registered=True)
@@ -157,10 +157,10 @@ async def test_who_wants_a_guests_compactor_gets_no_summary_of_ours_instead() ->
 
 async def test_who_wants_the_run_ended_ends_what_works_on_the_side_first() -> None:
     async with resident(Answers([asyncio.Event()])) as session:
-        house = House(session)
+        harness = Harness(session)
         driver(session).backgrounds.start("long")
-        assert await house.ask("quit") == {}
-        assert (driver(session).backgrounds.running, house.quits) == ((), 1)
+        assert await harness.ask("quit") == {}
+        assert (driver(session).backgrounds.running, harness.quits) == ((), 1)
 
 
 async def test_nothing_is_shortened_while_a_turn_runs() -> None:
@@ -168,7 +168,7 @@ async def test_nothing_is_shortened_while_a_turn_runs() -> None:
     async with resident(Answers([said("", call("echo")), go], [said("x")])) as session:
         turn = await session.send("hi")
         with pytest.raises(TurnInFlight):
-            await House(session).ask("compact")
+            await Harness(session).ask("compact")
         go.set()
         await turn
 
@@ -180,14 +180,14 @@ async def test_of_an_agent_that_is_not_ours_nothing_is_claimed() -> None:
         def driven() -> Resident:
             raise NotCapable("only the resident's")
 
-        house = House(session)
+        harness = Harness(session)
 
         async def idle(_guest: str) -> None:
             await session.idle()
 
-        ask = Desk(ControlService(session, driven, queue=print, steer=print, idle=idle, abort=house.abort, quit=house.quit))
+        ask = Desk(ControlService(session, driven, queue=print, steer=print, idle=idle, abort=harness.abort, quit=harness.quit))
         assert await ask("compact") == {"before": 0, "after": 0}
         with pytest.raises(NotCapable):
             await ask("step_mode")
         assert await ask("quit") == {}
-        assert house.quits == 1
+        assert harness.quits == 1

@@ -34,8 +34,8 @@ Monkey = pytest.MonkeyPatch
 
 
 def chat(provider: Answers, box: Box | None = None, *, limits: Limits = QUICK, decide: Any = yes) -> Desk:
-    house = RunContext(model=Model("other"), provider=Answers([]), limits=limits, decide=decide)
-    return Desk(ChatService(lambda _query: (MODEL, provider), lambda: house, box or Box(echo=echo), limits))
+    harness = RunContext(model=Model("other"), provider=Answers([]), limits=limits, decide=decide)
+    return Desk(ChatService(lambda _query: (MODEL, provider), lambda: harness, box or Box(echo=echo), limits))
 
 
 @pytest.mark.parametrize("most", [0, -1, None])
@@ -84,7 +84,7 @@ async def test_a_snapshot_leaves_out_what_the_model_would_not_be_told() -> None:
     async with resident(Answers([said("yes")])) as session:
         for number in range(5):
             await session.turn(f"question {number}")
-        driver(session).house.limits = QUICK.but(history=4)
+        driver(session).context.limits = QUICK.but(history=4)
         ask = Desk(ConversationService(lambda: driver(session), session.must_be_idle))
         told = (await ask("snapshot"))["messages"]
         assert len((await ask("messages"))["messages"]) == 10
@@ -154,7 +154,7 @@ async def test_what_still_runs_on_the_side_is_shown_when_something_else_has_ende
     async with resident(Answers([first, said("x")], [never])) as session:
         ask = Desk(BackgroundService(lambda: driver(session).backgrounds, shown.append))
         await ask("start", prompt="one")
-        provider = driver(session).house.provider
+        provider = driver(session).context.provider
         assert isinstance(provider, Answers)
         while not provider.requests:
             await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_settings_are_read_again_for_a_guest(monkeypatch: Monkey, tmp_path
         asked: list[Any] = []
         for steps in (3, 5):
             (tmp_path / "home" / "config.toml").write_text(f"[limits]\nsteps = {steps}\n")
-            asked.append(await app.house.services.ask("fake:helper", "config", "get", {"keys": ["agent.max_turns"]}))
+            asked.append(await app.runtime.services.ask("fake:helper", "config", "get", {"keys": ["agent.max_turns"]}))
     assert asked == [{"values": {"agent.max_turns": steps}} for steps in (3, 5)]
 
 
@@ -220,9 +220,9 @@ async def test_an_abort_without_a_reason_is_marked_with_who_wanted_it(monkeypatc
     bring(monkeypatch, tmp_path, Helper())
     async with opened(tmp_path) as app:
         for arguments in ({}, {"reason": ""}, {"reason": "plan mode"}):
-            assert await app.house.services.ask("fake:helper", "control", "abort_with_marker", arguments) == {}
-        assert app.house.current is not None
-        kept = [message.content for message in app.house.current.session.messages()]
+            assert await app.runtime.services.ask("fake:helper", "control", "abort_with_marker", arguments) == {}
+        assert app.runtime.current is not None
+        kept = [message.content for message in app.runtime.current.session.messages()]
     marks = [f"[Request interrupted: {reason}]" for reason in ("by fake:helper", "by fake:helper", "plan mode")]
     assert prompts_in(conversation(app.session)) == kept == marks
 
@@ -230,7 +230,7 @@ async def test_an_abort_without_a_reason_is_marked_with_who_wanted_it(monkeypatc
 async def test_a_guest_is_told_where_guests_are(monkeypatch: Monkey, tmp_path: Path) -> None:
     bring(monkeypatch, tmp_path, Helper())
     async with opened(tmp_path) as app:
-        told = await app.house.services.ask("fake:helper", "guests", "folder", {})
+        told = await app.runtime.services.ask("fake:helper", "guests", "folder", {})
     assert told == {"path": str(tmp_path / "home" / "guests"), "config": str(tmp_path / "home" / "extensions")}
 
 
@@ -239,5 +239,5 @@ async def test_nothing_is_remembered_of_a_guest_that_asks_nothing_any_more(monke
     bring(monkeypatch, tmp_path, Helper())
     async with opened(tmp_path) as app:
         for _ in range(2):
-            await app.house.services.ask("fake:helper", "guests", "folder", {})
-        assert dict(app.house.services._open) == {}
+            await app.runtime.services.ask("fake:helper", "guests", "folder", {})
+        assert dict(app.runtime.services._open) == {}

@@ -35,7 +35,7 @@ headers = { "X-Key" = "sk-secret" }  # do not lose this
 """
 
 
-class House:
+class Harness:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.current = "acme/m1"
@@ -57,14 +57,14 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path)
-    house.models.write_text(MINE)
-    return house
+def harness(tmp_path: Path) -> Harness:
+    harness = Harness(tmp_path)
+    harness.models.write_text(MINE)
+    return harness
 
 
-async def test_models_are_listed_by_provider_and_the_one_in_use_is_marked(house: House) -> None:
-    models = (await house.ask("list"))["models"]
+async def test_models_are_listed_by_provider_and_the_one_in_use_is_marked(harness: Harness) -> None:
+    models = (await harness.ask("list"))["models"]
     assert [(model["provider"], model["id"]) for model in models] == sorted((model["provider"], model["id"]) for model in models)
     assert [model for model in models if model["current"]] == [
         {
@@ -79,34 +79,34 @@ async def test_models_are_listed_by_provider_and_the_one_in_use_is_marked(house:
     assert "sk-secret" not in repr(models)
 
 
-async def test_another_model_is_taken_and_shown(house: House) -> None:
-    assert await house.ask("switch", model="PARROT/parrot") == {}
-    assert house.current == "parrot/parrot"
-    assert house.shown == [SetStatus("model", f"parrot/{Catalogue.built_in().get('parrot/parrot').name}")]  # type: ignore[union-attr]
-    assert not house.config.exists()
+async def test_another_model_is_taken_and_shown(harness: Harness) -> None:
+    assert await harness.ask("switch", model="PARROT/parrot") == {}
+    assert harness.current == "parrot/parrot"
+    assert harness.shown == [SetStatus("model", f"parrot/{Catalogue.built_in().get('parrot/parrot').name}")]  # type: ignore[union-attr]
+    assert not harness.config.exists()
 
 
-async def test_only_an_exact_name_switches(house: House) -> None:
+async def test_only_an_exact_name_switches(harness: Harness) -> None:
     with pytest.raises(BadRequest, match="the model is required"):
-        await house.ask("switch", model="")
+        await harness.ask("switch", model="")
     for name in ("m1", "acme/m", "acme/m2"):
         with pytest.raises(NoModel, match=f"unknown model: {name}"):
-            await house.ask("switch", model=name)
-    assert house.current == "acme/m1"
+            await harness.ask("switch", model=name)
+    assert harness.current == "acme/m1"
 
 
-async def test_a_model_that_shall_stay_is_written_down(house: House) -> None:
-    house.config.write_text("# mine\nrecord = false\n\n[limits]\nsteps = 3\n")
-    await house.ask("switch", model="parrot/parrot", persist=True)
-    assert house.config.read_text() == 'default_model = "parrot/parrot"\n# mine\nrecord = false\n\n[limits]\nsteps = 3\n'
-    await house.ask("switch", model="acme/m1", persist=True)
-    assert house.config.read_text() == 'default_model = "acme/m1"\n# mine\nrecord = false\n\n[limits]\nsteps = 3\n'
+async def test_a_model_that_shall_stay_is_written_down(harness: Harness) -> None:
+    harness.config.write_text("# mine\nrecord = false\n\n[limits]\nsteps = 3\n")
+    await harness.ask("switch", model="parrot/parrot", persist=True)
+    assert harness.config.read_text() == 'default_model = "parrot/parrot"\n# mine\nrecord = false\n\n[limits]\nsteps = 3\n'
+    await harness.ask("switch", model="acme/m1", persist=True)
+    assert harness.config.read_text() == 'default_model = "acme/m1"\n# mine\nrecord = false\n\n[limits]\nsteps = 3\n'
 
 
-async def test_sync_counts_what_there_is(house: House) -> None:
-    before = (await house.ask("sync"))["updated"]
-    house.models.write_text(MINE + '[[models]]\nid = "m2"\nprovider = "acme"\n')
-    assert (await house.ask("sync"))["updated"] == before + 1
+async def test_sync_counts_what_there_is(harness: Harness) -> None:
+    before = (await harness.ask("sync"))["updated"]
+    harness.models.write_text(MINE + '[[models]]\nid = "m2"\nprovider = "acme"\n')
+    assert (await harness.ask("sync"))["updated"] == before + 1
 
 
 @pytest.mark.req("piglet.method.host/syncModels")
@@ -116,83 +116,83 @@ async def test_sync_asks_the_servers_of_this_machine_and_counts_what_they_have(t
         home.mkdir()
         (home / "models.toml").write_text(f'[[models]]\nid = "m1"\nprovider = "here"\nbase_url = "{server.url}/v1"\n')
         async with opened(tmp_path) as app:
-            app.house.services.granted = lambda _: EVERYTHING
-            ask = app.house.services.ask
+            app.runtime.services.granted = lambda _: EVERYTHING
+            ask = app.runtime.services.ask
             before = len((await ask(GUEST, "models", "list", {}))["models"])
             assert await ask(GUEST, "models", "sync", {}) == {"updated": before + 2}
             listed = [model["id"] for model in (await ask(GUEST, "models", "list", {}))["models"] if model["provider"] == "here"]
             assert listed == ["fake-1", "fake-small-1", "m1"]
             await ask(GUEST, "models", "switch", {"model": "here/fake-small-1"})
-            assert app.resident.house.model.key == "here/fake-small-1"
+            assert app.resident.context.model.key == "here/fake-small-1"
 
 
 @pytest.mark.req("app.services.files")
-async def test_what_is_known_of_models_is_changed_and_what_the_person_wrote_stays(house: House) -> None:
+async def test_what_is_known_of_models_is_changed_and_what_the_person_wrote_stays(harness: Harness) -> None:
     overrides: dict[str, Any] = {"acme/m1": {"context_window": 16000.0, "name": ""}, "parrot/parrot": {"max_tokens": 5}}
-    assert await house.ask("write", overrides=overrides) == {"models_written": 2}
-    assert house.models.read_text().startswith(MINE)
-    found = Catalogue.load(house.environ)
+    assert await harness.ask("write", overrides=overrides) == {"models_written": 2}
+    assert harness.models.read_text().startswith(MINE)
+    found = Catalogue.load(harness.environ)
     mine, parrot = found.get("acme/m1"), found.get("parrot/parrot")
     assert mine is not None
     assert parrot is not None
     assert (mine.name, mine.context_window, mine.headers) == ("M One", 16000, {"X-Key": "sk-secret"})
     assert parrot.max_tokens == 5
-    await house.ask("write", overrides={"ACME/m1": {"max_tokens": 100}})
-    assert house.models.read_text().count("[[models]]") == 1
-    assert house.models.read_text().count("[[override]]") == 2
-    again = Catalogue.load(house.environ).get("acme/m1")
+    await harness.ask("write", overrides={"ACME/m1": {"max_tokens": 100}})
+    assert harness.models.read_text().count("[[models]]") == 1
+    assert harness.models.read_text().count("[[override]]") == 2
+    again = Catalogue.load(harness.environ).get("acme/m1")
     assert again is not None
     assert (again.context_window, again.max_tokens) == (16000, 100)
 
 
 @pytest.mark.req("app.services.files")
-async def test_what_the_person_says_later_of_a_model_counts_also_after_a_guest_changed_something(house: House) -> None:
-    await house.ask("write", overrides={"acme/m1": {"context_window": 16000}})
+async def test_what_the_person_says_later_of_a_model_counts_also_after_a_guest_changed_something(harness: Harness) -> None:
+    await harness.ask("write", overrides={"acme/m1": {"context_window": 16000}})
     later = (
-        house.models.read_text()
+        harness.models.read_text()
         .replace("sk-secret", "sk-new")
         .replace('id = "m1"', 'id = "m1"\nbase_url = "http://localhost:1/v1"')
     )
-    house.models.write_text(later)
-    found = Catalogue.load(house.environ).get("acme/m1")
+    harness.models.write_text(later)
+    found = Catalogue.load(harness.environ).get("acme/m1")
     assert found is not None
     assert (found.headers, found.base_url, found.context_window) == ({"X-Key": "sk-new"}, "http://localhost:1/v1", 16000)
-    assert "sk-new" not in house.models.read_text().partition("written for a guest")[2]
+    assert "sk-new" not in harness.models.read_text().partition("written for a guest")[2]
 
 
 @pytest.mark.req("app.services.files")
-async def test_what_stands_below_a_guests_part_stays_too(house: House) -> None:
-    await house.ask("write", overrides={"acme/m1": {"max_tokens": 5}})
-    mine = house.models.read_text() + '\n[[models]]\nid = "m2"  # added at the end\nprovider = "acme"\n'
-    house.models.write_text(mine)
-    assert await house.ask("write", overrides={"acme/m2": {"max_tokens": 6}, "acme/m1": {"name": "One"}}) == {"models_written": 2}
-    assert house.models.read_text().startswith(mine)
-    found = {model.key: (model.name, model.max_tokens) for model in Catalogue.load(house.environ)}
+async def test_what_stands_below_a_guests_part_stays_too(harness: Harness) -> None:
+    await harness.ask("write", overrides={"acme/m1": {"max_tokens": 5}})
+    mine = harness.models.read_text() + '\n[[models]]\nid = "m2"  # added at the end\nprovider = "acme"\n'
+    harness.models.write_text(mine)
+    assert await harness.ask("write", overrides={"acme/m2": {"max_tokens": 6}, "acme/m1": {"name": "One"}}) == {"models_written": 2}
+    assert harness.models.read_text().startswith(mine)
+    found = {model.key: (model.name, model.max_tokens) for model in Catalogue.load(harness.environ)}
     assert (found["acme/m1"], found["acme/m2"]) == (("One", 5), ("m2", 6))
 
 
 @pytest.mark.req("app.services.files")
 @pytest.mark.parametrize("change", [{"name": "z" * 201}, {"context_window": -1}, {"max_tokens": 10**30}])
-async def test_what_no_model_can_have_is_refused(house: House, change: dict[str, Any]) -> None:
+async def test_what_no_model_can_have_is_refused(harness: Harness, change: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match=next(iter(change))):
-        await house.ask("write", overrides={"acme/m1": change})
-    assert house.models.read_text() == MINE
+        await harness.ask("write", overrides={"acme/m1": change})
+    assert harness.models.read_text() == MINE
 
 
 @pytest.mark.req("app.services.files")
-async def test_a_file_never_grows_longer_than_can_be_read_again(house: House) -> None:
-    house.models.write_text(full := MINE + "#" * (1024 * 1024 - len(MINE) - 50) + "\n")
+async def test_a_file_never_grows_longer_than_can_be_read_again(harness: Harness) -> None:
+    harness.models.write_text(full := MINE + "#" * (1024 * 1024 - len(MINE) - 50) + "\n")
     with pytest.raises(NotWritten, match="it is longer than 1048576 bytes"):
-        await house.ask("write", overrides={"acme/m1": {"name": "One"}})
-    assert house.models.read_text() == full
-    assert Catalogue.load(house.environ).get("acme/m1") is not None
+        await harness.ask("write", overrides={"acme/m1": {"name": "One"}})
+    assert harness.models.read_text() == full
+    assert Catalogue.load(harness.environ).get("acme/m1") is not None
 
 
 @pytest.mark.req("app.services.files")
-async def test_a_model_that_nobody_knows_changes_nothing(house: House) -> None:
+async def test_a_model_that_nobody_knows_changes_nothing(harness: Harness) -> None:
     with pytest.raises(NoModel, match="unknown model: gone/gone"):
-        await house.ask("write", overrides={"acme/m1": {"max_tokens": 1}, "gone/gone": {}})
-    assert house.models.read_text() == MINE
+        await harness.ask("write", overrides={"acme/m1": {"max_tokens": 1}, "gone/gone": {}})
+    assert harness.models.read_text() == MINE
 
 
 @pytest.mark.req("app.services.files")

@@ -69,7 +69,7 @@ class Sample:
         raise NoTool("unknown tool: zap")
 
 
-def house(sample: Sample, grants: ServiceGrants = EVERYTHING, **limits: float) -> AppServices:
+def harness(sample: Sample, grants: ServiceGrants = EVERYTHING, **limits: float) -> AppServices:
     return AppServices({"tools": sample, "credentials": sample}, granted=lambda _: grants, limits=Limits().but(**limits))
 
 
@@ -78,7 +78,7 @@ def house(sample: Sample, grants: ServiceGrants = EVERYTHING, **limits: float) -
 
 @pytest.mark.req("app.services.grants")
 async def test_a_guest_is_told_which_setting_would_grant_what_it_may_not_use() -> None:
-    services: Services = house(Sample(), ServiceGrants(frozenset({"dialogs"})))
+    services: Services = harness(Sample(), ServiceGrants(frozenset({"dialogs"})))
     with pytest.raises(Refused) as refused:
         await services.ask("zot:weather", "tools", "count", {"count": 1})
     assert str(refused.value) == (
@@ -135,7 +135,7 @@ def test_a_provider_has_one_name(name: str, provider: str) -> None:
 )
 async def test_what_there_is_not_is_told_with_what_is_near(group: str, what: str, hint: str) -> None:
     with pytest.raises(BadRequest, match=f"there is no service {group}.{what}") as bad:
-        await house(Sample()).ask(GUEST, group, what, {"count": 1})
+        await harness(Sample()).ask(GUEST, group, what, {"count": 1})
     assert hint in bad.value.hint
 
 
@@ -153,7 +153,7 @@ async def test_what_there_is_not_is_told_with_what_is_near(group: str, what: str
 async def test_arguments_that_do_not_fit_are_told_by_name(given: dict[str, Any], message: str) -> None:
     sample = Sample()
     with pytest.raises(BadRequest) as bad:
-        await house(sample).ask(GUEST, "tools", "count", given)
+        await harness(sample).ask(GUEST, "tools", "count", given)
     assert bad.value.message == message
     assert bad.value.hint == "it takes count, more, data"
     assert not sample.asked
@@ -161,19 +161,19 @@ async def test_arguments_that_do_not_fit_are_told_by_name(given: dict[str, Any],
 
 @pytest.mark.req("app.services.arguments")
 async def test_arguments_that_are_absent_are_none() -> None:
-    assert await house(Sample()).ask(GUEST, "tools", "nothing", None) == {}
+    assert await harness(Sample()).ask(GUEST, "tools", "nothing", None) == {}
     with pytest.raises(BadRequest, match="missing required field"):
-        await house(Sample()).ask(GUEST, "tools", "count", None)
+        await harness(Sample()).ask(GUEST, "tools", "count", None)
 
 
 @pytest.mark.req("app.services.arguments")
 async def test_whole_floats_are_integers_and_what_nobody_knows_is_ignored() -> None:
     given = {"count": 4242.0, "more": {"a": 2.0}, "data": [1.5], "else": 1}
-    assert await house(Sample()).ask(GUEST, "tools", "count", given) == {"count": 4242, "more": {"a": 2}, "data": [1.5]}
+    assert await harness(Sample()).ask(GUEST, "tools", "count", given) == {"count": 4242, "more": {"a": 2}, "data": [1.5]}
 
 
 async def test_data_stays_as_it_was_said() -> None:
-    data = (await house(Sample()).ask(GUEST, "tools", "count", {"count": 1, "data": [2.0]}))["data"]
+    data = (await harness(Sample()).ask(GUEST, "tools", "count", {"count": 1, "data": [2.0]}))["data"]
     assert [type(number) for number in data] == [float]
 
 
@@ -183,7 +183,7 @@ async def test_arguments_nested_to_death_are_a_bad_request() -> None:
     for _ in range(5000):
         deep = [deep]
     with pytest.raises(BadRequest):
-        await house(Sample()).ask(GUEST, "tools", "count", {"count": 1.0, "data": deep})
+        await harness(Sample()).ask(GUEST, "tools", "count", {"count": 1.0, "data": deep})
 
 
 # -- how it ends ------------------------------------------------------------------------------------------------------------------
@@ -191,20 +191,20 @@ async def test_arguments_nested_to_death_are_a_bad_request() -> None:
 
 async def test_a_service_that_breaks_is_logged_and_tells_the_guest_no_more_than_that(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "serai.app"), pytest.raises(Refused) as refused:
-        await house(Sample()).ask(GUEST, "tools", "fail", {})
+        await harness(Sample()).ask(GUEST, "tools", "fail", {})
     assert str(refused.value) == "fake:weather: tools.fail failed: RuntimeError"
     assert "tools.fail failed for fake:weather" in caplog.text
 
 
 async def test_what_a_service_says_on_purpose_is_told_as_it_is() -> None:
     with pytest.raises(NoTool, match="unknown tool: zap"):
-        await house(Sample()).ask(GUEST, "tools", "refuse", {})
+        await harness(Sample()).ask(GUEST, "tools", "refuse", {})
 
 
 @pytest.mark.req("app.services.bounded")
 async def test_who_is_cancelled_ends_what_they_asked_for() -> None:
     sample = Sample()
-    asking = asyncio.ensure_future(house(sample).ask(GUEST, "tools", "wait", {}))
+    asking = asyncio.ensure_future(harness(sample).ask(GUEST, "tools", "wait", {}))
     await sample.waiting.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -216,14 +216,14 @@ async def test_who_is_cancelled_ends_what_they_asked_for() -> None:
 async def test_nobody_is_served_for_ever() -> None:
     sample = Sample()
     with pytest.raises(Refused, match=r"tools.wait was not done in time \(limit call = 0.01\)"):
-        await house(sample, call=0.01).ask(GUEST, "tools", "wait", {})
+        await harness(sample, call=0.01).ask(GUEST, "tools", "wait", {})
     assert sample.cancelled
 
 
 @pytest.mark.req("app.services.bounded")
 async def test_a_guest_that_asks_too_much_at_once_is_refused_and_the_others_are_not() -> None:
     sample = Sample()
-    services = house(sample, requests=2)
+    services = harness(sample, requests=2)
     asking = [asyncio.ensure_future(services.ask(GUEST, "tools", "wait", {})) for _ in range(2)]
     await sample.waiting.wait()
     with pytest.raises(Refused, match=r"too much is asked at once \(limit requests = 2\)"):

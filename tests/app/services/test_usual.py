@@ -40,7 +40,7 @@ class Asking:
         self.surface = surface
 
     async def __call__(self, group: str, what: str, **arguments: Any) -> Any:
-        answer = await self.app.house.services.ask(GUEST, group, what, arguments)
+        answer = await self.app.runtime.services.ask(GUEST, group, what, arguments)
         return msgspec.json.decode(msgspec.json.encode(answer))
 
 
@@ -54,7 +54,7 @@ async def asking(tmp_path: Path, *, granted: ServiceGrants | None = EVERYTHING, 
     given = {"model": "parrot", "installed": False, "record": False, "surface": surface, "environ": environ}
     async with App(cwd=project, **{**given, **choices}) as app:
         if granted is not None:
-            app.house.services.granted = lambda _: granted
+            app.runtime.services.granted = lambda _: granted
         yield Asking(app, surface)
 
 
@@ -159,7 +159,7 @@ async def test_another_model_is_shown_and_kept(tmp_path: Path) -> None:
 async def test_what_is_published_reaches_who_listens(tmp_path: Path) -> None:
     heard: list[tuple[str, Any]] = []
     async with asking(tmp_path) as ask:
-        end = ask.app.house.services.subscribe(GUEST, "news", lambda topic, data: heard.append((topic, data)))
+        end = ask.app.runtime.services.subscribe(GUEST, "news", lambda topic, data: heard.append((topic, data)))
         assert await ask("bus", "publish", topic="news", data=1) == {}
         end()
         await ask("bus", "publish", topic="news", data=2)

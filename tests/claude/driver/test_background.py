@@ -74,7 +74,7 @@ async def test_what_a_sub_agent_asks_when_no_turn_runs_can_be_answered(tmp_path:
         ended = asyncio.ensure_future(heard(session, lambda event: isinstance(event, TurnEnded)))
         driver_of(session).steer("go on")  # which it waits for
         approval = await told
-        assert session.stage.turn is None
+        assert session.hub.turn is None
         assert isinstance(approval, Approval)
         await session.answer(approval.id, Allow())
         last = await ended

@@ -113,7 +113,7 @@ async def test_a_prompt_that_was_still_queued_is_cancelled_at_once(tmp_path: Pat
 
 async def ends(session: Session, how: str) -> asyncio.Task[None]:
     """Somebody interrupts or closes, and has been heard."""
-    turn = session.stage.turn
+    turn = session.hub.turn
     assert turn is not None
     ending = asyncio.ensure_future(session.interrupt("enough") if how == "interrupt" else session.close())
     await until(lambda: driver_of(session)._interrupted)

@@ -80,5 +80,5 @@ async def test_no_time_said_is_the_usual_one(tmp_path: Path) -> None:
     async with program(
         tmp_path, "greet()\ninit()\nresult('one')\nrest()\n", limits=QUICK.but(agent_turn=77.0), timeout=0.0
     ) as session:
-        assert driver_of(session).house.limits.agent_turn == 77.0
+        assert driver_of(session).context.limits.agent_turn == 77.0
         assert (await play(session)).result.text == "one"

@@ -360,7 +360,7 @@ rest()
         assert seen.error.limit.name == "agent_turn"
         assert seen.result.status == "error"
         assert seen.of(Retrying)
-        driver_of(session).house.limits = LIMITS
+        driver_of(session).context.limits = LIMITS
         assert (await play(session)).result.text == "interrupt"  # the same process
 
 

@@ -49,7 +49,7 @@ async def test_what_goes_wrong_while_it_is_asked_is_a_no(tmp_path: Path, monkeyp
         raise OSError("no space left")
 
     async with session:
-        monkeypatch.setattr(session.stage, "ask", fails)
+        monkeypatch.setattr(session.hub, "ask", fails)
         assert (await play(session)).result.text == "done"
     payload = given_to(claude.given().answers(), "r1")
     assert payload["behavior"] == "deny"

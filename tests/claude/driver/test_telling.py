@@ -23,10 +23,10 @@ STATUS = b'{"type":"system","subtype":"status"}'
     "made", [Thinking(text="hm"), ToolInput(text="{}"), OtherEvent(kind="x")], ids=["thinking", "input", "other"]
 )
 async def test_lines_of_what_the_model_said_are_not_told_while_somebody_may_hide_it(line: bytes, kept: bool, made: Event) -> None:
-    stage = EventHub("claude", "s1", Limits())
+    hub = EventHub("claude", "s1", Limits())
     told: list[Event] = []
-    stage.listeners.append(told.append)
-    telling = EventSequencer(stage, Guests(show=lambda message: message))
+    hub.listeners.append(told.append)
+    telling = EventSequencer(hub, Guests(show=lambda message: message))
     telling.tell([msgspec.structs.replace(made, native=msgspec.Raw(line))])
     await telling.told()
     [event] = told

@@ -100,7 +100,7 @@ class Host:
         name = f"host/{method}"
         ask = call_for(name, params_of(name, msgspec.json.encode(params)))
         try:
-            result = result_for(name, await self.app.house.services.ask(GUEST, *ask))
+            result = result_for(name, await self.app.runtime.services.ask(GUEST, *ask))
         except SeraiError as error:
             found = fallback_for(name, error)
             if found is None:
@@ -128,10 +128,10 @@ class Weather(Helper):
 
 
 @asynccontextmanager
-async def house(monkeypatch: Monkey, tmp_path: Path, **choices: Any) -> AsyncIterator[Host]:
+async def harness(monkeypatch: Monkey, tmp_path: Path, **choices: Any) -> AsyncIterator[Host]:
     bring(monkeypatch, tmp_path, Weather())
     async with opened(tmp_path, **choices) as app:
-        app.house.services.granted = lambda _: EVERYTHING
+        app.runtime.services.granted = lambda _: EVERYTHING
         yield Host(app)
 
 
@@ -177,7 +177,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 
 async def test_every_row_leads_to_an_operation_and_all_that_a_guest_says_gets_there(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         groups = default_groups(host.app)
         for method in sorted(HOST_METHODS - {Method.HOST_SUBSCRIBE}) + sorted(NOTIFICATIONS):
             given = PARAMS.get(method, {})
@@ -205,7 +205,7 @@ def test_what_is_only_done_is_answered_with_an_empty_object() -> None:
 @pytest.mark.req("piglet.method.host/listTools")
 @pytest.mark.req("piglet.method.host/toolDefs")
 async def test_tools_are_told_by_name_with_all_of_their_schema(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         every = (await host("listTools"))["tools"]
         names = [tool["name"] for tool in every]
         assert names == sorted(names)
@@ -220,7 +220,7 @@ async def test_tools_are_told_by_name_with_all_of_their_schema(monkeypatch: Monk
 
 @pytest.mark.req("piglet.method.host/executeTool")
 async def test_a_tool_is_run_as_if_an_agent_had_called_it(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         assert await host("executeTool", name="forecast", args={"city": "Bern"}, callId="c9") == {
             "content": [
                 {"type": "text", "text": "fog"},
@@ -231,7 +231,7 @@ async def test_a_tool_is_run_as_if_an_agent_had_called_it(monkeypatch: Monkey, t
         failed = await host("executeTool", name="forecast", args=None)
         assert (failed["isError"], failed["errorCode"]) == (True, "NO_CITY")
         assert await host.fails("executeTool", name="zap") == (-32604, "unknown tool: zap")
-    async with house(monkeypatch, tmp_path, mode="manual") as host:
+    async with harness(monkeypatch, tmp_path, mode="manual") as host:
         denied = await host("executeTool", name="write", args={"path": "a.txt", "content": "x"})
         assert (denied["isError"], denied["errorCode"]) == (True, "PERMISSION_DENIED")
         assert not (tmp_path / "project" / "a.txt").exists()
@@ -240,7 +240,7 @@ async def test_a_tool_is_run_as_if_an_agent_had_called_it(monkeypatch: Monkey, t
 @pytest.mark.req("piglet.method.host/activateTool")
 @pytest.mark.req("piglet.method.host/setToolFilter")
 async def test_what_the_agent_is_offered_is_chosen(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         tools = host.app.resident.tools
 
         def told() -> dict[str, Any]:
@@ -264,7 +264,7 @@ async def test_what_the_agent_is_offered_is_chosen(monkeypatch: Monkey, tmp_path
 
 @pytest.mark.req("piglet.method.host/config.get")
 async def test_known_settings_are_told_as_they_are_now(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path, limits=None) as host:
+    async with harness(monkeypatch, tmp_path, limits=None) as host:
         keys = ["defaultModel", "smallModel", "agent.compactAt", "agent.maxTurns", "nope"]
         values = (await host("config.get", keys=keys))["values"]
         assert values == {
@@ -278,7 +278,7 @@ async def test_known_settings_are_told_as_they_are_now(monkeypatch: Monkey, tmp_
 @pytest.mark.req("piglet.method.host/config.readExtension")
 @pytest.mark.req("piglet.method.host/extensionsDir")
 async def test_a_guest_finds_its_own_file_in_the_folder_of_extensions(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         folder = Path((await host("extensionsDir"))["path"])
         assert folder == tmp_path / "home" / "extensions"
         assert await host("config.readExtension", name="weather") == {"content": ""}
@@ -312,7 +312,7 @@ async def test_a_key_that_is_not_to_be_had_is_an_empty_one(monkeypatch: Monkey, 
 
 @pytest.mark.req("piglet.method.host/chat")
 async def test_one_call_of_a_model(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         said = [{"role": "odd", "content": "x"}, {"role": "assistant", "content": "y"}, {"role": "user", "content": ">> say Hello"}]
         answer = await host("chat", system="s", messages=said, model="default", maxTokens=30)
         assert (answer["text"], set(answer["usage"])) == ("Hello", {"input", "output"})
@@ -330,7 +330,7 @@ async def test_one_call_of_a_model(monkeypatch: Monkey, tmp_path: Path) -> None:
 @pytest.mark.req("piglet.fix.29")
 async def test_a_private_agent(monkeypatch: Monkey, tmp_path: Path) -> None:
     person = Person()
-    async with house(monkeypatch, tmp_path, surface=person) as host:
+    async with harness(monkeypatch, tmp_path, surface=person) as host:
         (tmp_path / "project" / "a.txt").write_text("four")
         task = '>> say one\n>> call read {"path": "a.txt"}\n>> say two'
         answer = await host("agent.run", task=task, system="s", maxTurns=0)
@@ -354,7 +354,7 @@ async def test_another_model(monkeypatch: Monkey, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "models.toml").write_text(described)
     person = Person()
-    async with house(monkeypatch, tmp_path, surface=person) as host:
+    async with harness(monkeypatch, tmp_path, surface=person) as host:
         models = (await host("availableModels"))["models"]
         assert models[0] == {
             "id": "m1", "api": "parrot", "displayName": "acme/M One", "provider": "acme", "current": False, "contextWindow": 8000
@@ -372,7 +372,7 @@ async def test_another_model(monkeypatch: Monkey, tmp_path: Path) -> None:
 @pytest.mark.req("piglet.method.host/syncModels")
 @pytest.mark.req("piglet.method.host/writeModels")
 async def test_what_is_known_of_models_is_counted_and_changed(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         before = (await host("syncModels"))["updated"]
         assert before == len((await host("availableModels"))["models"])
         override = {"parrot/parrot": {"name": "", "contextWindow": 16000, "maxTokens": 0}}
@@ -393,7 +393,7 @@ async def test_what_is_known_of_models_is_counted_and_changed(monkeypatch: Monke
 @pytest.mark.req("piglet.method.host/sessionStats")
 @pytest.mark.req("piglet.edge.18")
 async def test_the_conversation_is_looked_at_and_replaced_in_memory_alone(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         assert await host("lastAssistantText") == {"text": ""}
         await host.app.submit(">> say Hello")
         said = (await host("conversationMessages"))["messages"]
@@ -442,7 +442,7 @@ def test_without_an_agent_of_ours_there_is_nothing_to_show_and_that_is_no_error(
 @pytest.mark.req("piglet.method.host/setSessionTitle")
 @pytest.mark.req("piglet.method.host/sessionTitle")
 async def test_sessions_are_listed_forked_and_loaded(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         assert await host("sessionTitle") == {"title": ""}
         assert await host("setSessionTitle", title="Trip") == {}
         assert await host("sessionTitle") == {"title": "Trip"}
@@ -473,9 +473,9 @@ async def test_sessions_are_listed_forked_and_loaded(monkeypatch: Monkey, tmp_pa
 @pytest.mark.req("piglet.method.host/sessionEntryInfos")
 @pytest.mark.req("piglet.method.host/sessionFullTree")
 async def test_a_session_is_written_to_and_branched(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
-        assert host.app.house.current is not None
-        stored = host.app.house.current.session
+    async with harness(monkeypatch, tmp_path) as host:
+        assert host.app.runtime.current is not None
+        stored = host.app.runtime.current.session
         await host.app.submit(">> say Hello")
         user = next(one for one in (await host("sessionEntryInfos"))["entries"] if one["type"] == "user")
         assert set(user) - {"parentId"} == {"id", "type", "timestamp", "children"}
@@ -515,7 +515,7 @@ async def test_a_session_is_written_to_and_branched(monkeypatch: Monkey, tmp_pat
 @pytest.mark.req("piglet.method.host/sessionTitle")
 @pytest.mark.req("piglet.method.host/setSessionTitle")
 async def test_where_no_session_is_kept_that_is_told(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path, keep=False) as host:
+    async with harness(monkeypatch, tmp_path, keep=False) as host:
         assert await host("sessionTitle") == {"title": ""}
         assert await host("sessions") == {"sessions": []}
         assert await host.fails("setSessionTitle", title="x") == (-32603, "no active session")
@@ -529,7 +529,7 @@ async def test_where_no_session_is_kept_that_is_told(monkeypatch: Monkey, tmp_pa
 @pytest.mark.req("piglet.method.host/cancelBackground")
 @pytest.mark.req("piglet.method.host/isBackgroundRunning")
 async def test_work_on_the_side(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         assert await host("cancelBackground") == {}
         assert await host("isBackgroundRunning") == {"running": False}
         assert await host("runBackground", prompt=">> wait 3600\n>> say x") == {}
@@ -546,10 +546,10 @@ async def test_work_on_the_side(monkeypatch: Monkey, tmp_path: Path) -> None:
 @pytest.mark.req("piglet.method.host/requestQuit")
 @pytest.mark.req("piglet.method.host/abort")
 async def test_the_run_is_steered(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         assert await host("waitForIdle") == {}
         assert await host("toggleStepMode") == {"on": True}
-        assert host.app.resident.house.step_mode
+        assert host.app.resident.context.step_mode
         assert await host("toggleStepMode") == {"on": False}
         assert await host("abort") == {}
         turn = await host.app.session.send(">> wait 3600")
@@ -580,12 +580,12 @@ async def test_a_guests_compactor_shortens_the_conversation_at_once(monkeypatch:
             return answer
 
     async with opened(tmp_path) as app:
-        app.house.services.granted = lambda _: EVERYTHING
+        app.runtime.services.granted = lambda _: EVERYTHING
         assert await Host(app)("hasCompactor") == {"present": False}
         assert await Host(app).fails("triggerCompact") == (-32603, "no compactor registered")
     bring(monkeypatch, tmp_path, Digest())
     async with opened(tmp_path) as app:
-        app.house.services.granted = lambda _: EVERYTHING
+        app.runtime.services.granted = lambda _: EVERYTHING
         host = Host(app)
         assert await host("hasCompactor") == {"present": True}
         await app.submit(">> say Hello")
@@ -606,7 +606,7 @@ async def test_a_guests_compactor_shortens_the_conversation_at_once(monkeypatch:
 async def test_the_person_chooses(monkeypatch: Monkey, tmp_path: Path) -> None:
     items = [{"id": "b", "label": "Bern", "desc": "CH"}, {"id": "o", "label": "Oslo"}]
     person = Person(Answer({"City": "Bern"}), Answer({}), Answer({"Send?": "yes"}), Answer({}))
-    async with house(monkeypatch, tmp_path, surface=person) as host:
+    async with harness(monkeypatch, tmp_path, surface=person) as host:
         assert await host("showPicker", title="City", items=items) == {"selected": "b"}
         assert await host("showPicker", title="City", items=items) == {"selected": ""}
         assert await host("askUser", prompt="Send?", choices=["yes", "no"]) == {"selected": "yes", "cancelled": False}
@@ -623,7 +623,7 @@ async def test_the_person_chooses(monkeypatch: Monkey, tmp_path: Path) -> None:
 @pytest.mark.req("piglet.method.host/shortcuts")
 @pytest.mark.req("piglet.method.host/promptSections")
 async def test_what_guests_offer_is_told(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         commands = (await host("commands"))["commands"]
         assert {"name": "alarm", "description": "Wakes up"} in commands
         assert [one["name"] for one in commands] == sorted(one["name"] for one in commands)
@@ -640,7 +640,7 @@ async def test_what_guests_offer_is_told(monkeypatch: Monkey, tmp_path: Path) ->
 @pytest.mark.req("piglet.method.host/undoSnapshots")
 @pytest.mark.req("piglet.method.host/undoRestore")
 async def test_a_file_is_put_back(monkeypatch: Monkey, tmp_path: Path) -> None:
-    async with house(monkeypatch, tmp_path) as host:
+    async with harness(monkeypatch, tmp_path) as host:
         file = tmp_path / "project" / "a.txt"
         file.write_text("before")
         await host("executeTool", name="write", args={"path": "a.txt", "content": "after"})
@@ -653,8 +653,8 @@ async def test_a_file_is_put_back(monkeypatch: Monkey, tmp_path: Path) -> None:
 
 async def test_what_is_published_is_delivered_before_the_answer(monkeypatch: Monkey, tmp_path: Path) -> None:
     heard: list[Any] = []
-    async with house(monkeypatch, tmp_path) as host:
-        host.app.house.services.subscribe(GUEST, "weather:alert", lambda _topic, data: heard.append(data))
+    async with harness(monkeypatch, tmp_path) as host:
+        host.app.runtime.services.subscribe(GUEST, "weather:alert", lambda _topic, data: heard.append(data))
         assert await host("publish", topic="weather:alert", data={"level": 2}) == {}
         assert heard == [{"level": 2}]
     assert codec.encode(result_for("host/subscribe", {"subscription_id": 43})) == b'{"subscriptionId":43}\n'

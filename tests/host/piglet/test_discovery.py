@@ -14,7 +14,7 @@ from serai.errors import BadSettings
 from serai.host.discovery import DiscoveryResult, piglet_disabled, piglet_home
 from serai.host.guest import GuestState
 from serai.host.trust import Trust
-from tests.host.folders import House, folders, zot_guest
+from tests.host.folders import Harness, folders, zot_guest
 from tests.host.guests import closed, log_of, opened, pid_of, unopened, until
 from tests.support import piglet_guests
 from tests.support.piglet_guests.steps import wait
@@ -23,9 +23,9 @@ HOMES = {"guests": {"homes": ["piglet"]}}
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def harness(tmp_path: Path) -> Harness:
     (tmp_path / "project").mkdir()
-    return House(tmp_path)
+    return Harness(tmp_path)
 
 
 def pig(folder: Path, name: str = "", *, text: str = "", guest_toml: str = "") -> Path:
@@ -45,30 +45,30 @@ def ids(found: DiscoveryResult) -> list[str]:
 
 
 @pytest.mark.req("piglet.rule.discovery-walk")
-def test_direct_folders_are_looked_at_by_name_and_what_is_none_of_them_is_passed_over_silently(house: House) -> None:
-    pig(house.user / "b-folder", "a")
-    pig(house.user / "a-folder", "z")
-    pig(house.user / "stale" / "deeper", "deeper")
-    (house.user / "file").write_text("name: file\nruntime: x\n")
-    (house.user / "manifest.yaml").write_text("name: top\nruntime: x\n")
-    (house.user / "empty").mkdir()
-    found = house.find()
+def test_direct_folders_are_looked_at_by_name_and_what_is_none_of_them_is_passed_over_silently(harness: Harness) -> None:
+    pig(harness.user / "b-folder", "a")
+    pig(harness.user / "a-folder", "z")
+    pig(harness.user / "stale" / "deeper", "deeper")
+    (harness.user / "file").write_text("name: file\nruntime: x\n")
+    (harness.user / "manifest.yaml").write_text("name: top\nruntime: x\n")
+    (harness.user / "empty").mkdir()
+    found = harness.find()
     assert ids(found) == ["piglet:z", "piglet:a"]  # by folder, whatever they are called
     assert found.problems == ()
 
 
 @pytest.mark.req("piglet.rule.discovery-walk")
-def test_where_there_is_no_place_nothing_is_found_and_nothing_is_wrong(house: House) -> None:
-    found = house.find(config=HOMES)
+def test_where_there_is_no_place_nothing_is_found_and_nothing_is_wrong(harness: Harness) -> None:
+    found = harness.find(config=HOMES)
     assert (found.guests, found.problems, found.hidden_guards) == ((), (), ())
 
 
 @pytest.mark.req("piglet.rule.discovery-bad-manifest")
 @pytest.mark.parametrize("text", ["name: [", "runtime: ./run\n", "name: bad\n", "name: a/b\nruntime: x\n", "- a list\n"])
-def test_a_bad_manifest_is_told_and_the_others_load(house: House, text: str) -> None:
-    bad = pig(house.user / "bad", text=text)
-    pig(house.user / "good")
-    found = house.find()
+def test_a_bad_manifest_is_told_and_the_others_load(harness: Harness, text: str) -> None:
+    bad = pig(harness.user / "bad", text=text)
+    pig(harness.user / "good")
+    found = harness.find()
     assert ids(found) == ["piglet:good"]
     ((folder, reason),) = found.problems
     assert folder == bad
@@ -76,39 +76,39 @@ def test_a_bad_manifest_is_told_and_the_others_load(house: House, text: str) -> 
 
 
 @pytest.mark.req("piglet.rule.config-home")
-def test_piglets_own_home_has_one_name_and_is_searched_only_when_it_is_switched_on(house: House) -> None:
+def test_piglets_own_home_has_one_name_and_is_searched_only_when_it_is_switched_on(harness: Harness) -> None:
     assert piglet_home({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == Path("/x/piglet")
     assert piglet_home({"HOME": "/h"}) == Path("/h/.config/piglet")
-    pig(house.root / ".config" / "piglet" / "extensions" / "weather")
-    assert ids(house.find()) == []
-    assert [(guest.id, guest.scope) for guest in house.find(config=HOMES).guests] == [("piglet:weather", "piglet home")]
+    pig(harness.root / ".config" / "piglet" / "extensions" / "weather")
+    assert ids(harness.find()) == []
+    assert [(guest.id, guest.scope) for guest in harness.find(config=HOMES).guests] == [("piglet:weather", "piglet home")]
 
 
 @pytest.mark.req("piglet.rule.project-trust")
-def test_a_projects_guests_start_once_they_are_trusted_and_nothing_in_it_can_change_that(house: House) -> None:
-    folder = pig(house.project / ".piglet" / "extensions" / "weather", guest_toml="guard = false\n")
-    (house.project / ".serai").mkdir()
-    (house.project / ".serai" / "config.toml").write_text('[guest.weather]\nenabled = true\n[guests]\nhomes = ["piglet"]\n')
-    (house.project / ".piglet" / "config.yaml").write_text("allowProjectExtensions: true\n")
-    assert ids(house.find()) == []
-    assert [aside.manifest.folder for aside in house.find().untrusted] == [folder]
-    house.trust.allow(house.project)
-    assert ids(house.find()) == ["piglet:weather"]
+def test_a_projects_guests_start_once_they_are_trusted_and_nothing_in_it_can_change_that(harness: Harness) -> None:
+    folder = pig(harness.project / ".piglet" / "extensions" / "weather", guest_toml="guard = false\n")
+    (harness.project / ".serai").mkdir()
+    (harness.project / ".serai" / "config.toml").write_text('[guest.weather]\nenabled = true\n[guests]\nhomes = ["piglet"]\n')
+    (harness.project / ".piglet" / "config.yaml").write_text("allowProjectExtensions: true\n")
+    assert ids(harness.find()) == []
+    assert [aside.manifest.folder for aside in harness.find().untrusted] == [folder]
+    harness.trust.allow(harness.project)
+    assert ids(harness.find()) == ["piglet:weather"]
 
 
 # -- the same name in project and home --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("piglet.edge.23")
-def test_a_trusted_projects_guest_takes_the_place_of_the_persons_of_the_same_manifest_name(house: House) -> None:
-    theirs = pig(house.project / ".piglet" / "extensions" / "one", "weather")
-    mine = pig(house.user / "two", "weather")
-    same_folder = pig(house.user / "one", "other")
-    found = house.find()
+def test_a_trusted_projects_guest_takes_the_place_of_the_persons_of_the_same_manifest_name(harness: Harness) -> None:
+    theirs = pig(harness.project / ".piglet" / "extensions" / "one", "weather")
+    mine = pig(harness.user / "two", "weather")
+    same_folder = pig(harness.user / "one", "other")
+    found = harness.find()
     assert folders(found) == ["one", "two"]  # nobody has allowed the project anything
     assert [guest.folder for guest in found.guests] == [same_folder, mine]
-    house.trust.allow(house.project)
-    found = house.find()
+    harness.trust.allow(harness.project)
+    found = harness.find()
     assert [guest.folder for guest in found.guests] == [theirs, same_folder]  # a folder's name is nothing
     assert [(aside.manifest.folder, aside.reason) for aside in found.shadowed] == [
         (mine, f"the project's {theirs} takes its place")
@@ -117,31 +117,31 @@ def test_a_trusted_projects_guest_takes_the_place_of_the_persons_of_the_same_man
 
 
 @pytest.mark.req("piglet.edge.23")
-def test_the_list_of_those_that_are_off_has_manifest_names_exactly_and_comes_after_that(house: House) -> None:
-    pig(house.project / ".piglet" / "extensions" / "one", "weather")
-    pig(house.user / "two", "weather")
-    pig(house.user / "three", "Weather")
-    pig(house.user / "weather", "clock")
-    zot_guest(house.user / "zot", name="weather")
-    house.trust.allow(house.project)
-    found = house.find(config={"disabled_extensions": ["weather"]})
+def test_the_list_of_those_that_are_off_has_manifest_names_exactly_and_comes_after_that(harness: Harness) -> None:
+    pig(harness.project / ".piglet" / "extensions" / "one", "weather")
+    pig(harness.user / "two", "weather")
+    pig(harness.user / "three", "Weather")
+    pig(harness.user / "weather", "clock")
+    zot_guest(harness.user / "zot", name="weather")
+    harness.trust.allow(harness.project)
+    found = harness.find(config={"disabled_extensions": ["weather"]})
     assert ids(found) == ["piglet:Weather", "piglet:clock"]  # neither the project's nor, in its place, the person's
     assert sorted(manifest.folder.name for manifest in found.disabled) == ["one", "two", "zot"]
     assert found.problems == ()
 
 
-def test_a_projects_guest_does_not_take_the_place_of_a_guard(house: House) -> None:
-    pig(house.project / ".piglet" / "extensions" / "one", "gate")
-    guard = pig(house.user / "two", "gate", guest_toml="guard = true\n")
-    house.trust.allow(house.project)
-    assert [problem.folder for problem in house.find().hidden_guards] == [guard]
+def test_a_projects_guest_does_not_take_the_place_of_a_guard(harness: Harness) -> None:
+    pig(harness.project / ".piglet" / "extensions" / "one", "gate")
+    guard = pig(harness.user / "two", "gate", guest_toml="guard = true\n")
+    harness.trust.allow(harness.project)
+    assert [problem.folder for problem in harness.find().hidden_guards] == [guard]
 
 
-def test_a_folder_that_hides_a_zot_guest_by_its_name_hides_no_piglet_one(house: House) -> None:
-    (house.project / ".zot" / "extensions" / "weather").mkdir(parents=True)
-    pig(house.user / "weather")
-    zot_guest(house.root / "zot" / "extensions" / "weather")
-    found = house.find(config={"guests": {"homes": ["zot"]}})
+def test_a_folder_that_hides_a_zot_guest_by_its_name_hides_no_piglet_one(harness: Harness) -> None:
+    (harness.project / ".zot" / "extensions" / "weather").mkdir(parents=True)
+    pig(harness.user / "weather")
+    zot_guest(harness.root / "zot" / "extensions" / "weather")
+    found = harness.find(config={"guests": {"homes": ["zot"]}})
     assert ids(found) == ["piglet:weather"]
     assert [aside.manifest.id for aside in found.shadowed] == ["zot:weather"]
 
@@ -149,13 +149,13 @@ def test_a_folder_that_hides_a_zot_guest_by_its_name_hides_no_piglet_one(house: 
 # -- those that are off -----------------------------------------------------------------------------------------------------------
 
 
-def test_piglets_own_list_counts_for_piglet_guests_when_its_home_is_switched_on(house: House) -> None:
-    home = house.root / ".config" / "piglet"
+def test_piglets_own_list_counts_for_piglet_guests_when_its_home_is_switched_on(harness: Harness) -> None:
+    home = harness.root / ".config" / "piglet"
     pig(home / "extensions" / "weather")
     pig(home / "extensions" / "clock")
-    zot_guest(house.user / "weather")
+    zot_guest(harness.user / "weather")
     (home / "config.yaml").write_text("defaultModel: x\ndisabled_extensions: [weather, nobody]\n")
-    found = house.find(config=HOMES)
+    found = harness.find(config=HOMES)
     assert ids(found) == ["zot:weather", "piglet:clock"]
     assert [manifest.id for manifest in found.disabled] == ["piglet:weather"]
 
@@ -163,31 +163,31 @@ def test_piglets_own_list_counts_for_piglet_guests_when_its_home_is_switched_on(
 @pytest.mark.parametrize(
     "text", ["disabled_extensions: weather\n", "a: [", "disabled_extensions: [1]\n", "a: !!int ''\n", "[weather]\n", "a: \xff\n"]
 )
-def test_while_that_list_cannot_be_read_no_piglet_guest_starts(house: House, text: str) -> None:
-    home = house.root / ".config" / "piglet"
+def test_while_that_list_cannot_be_read_no_piglet_guest_starts(harness: Harness, text: str) -> None:
+    home = harness.root / ".config" / "piglet"
     pig(home / "extensions" / "weather")
     gate = pig(home / "extensions" / "gate", guest_toml="guard = true\n")
-    pig(house.user / "mine")
-    zot_guest(house.user / "weather")
-    named = pig(house.root / "named")
+    pig(harness.user / "mine")
+    zot_guest(harness.user / "weather")
+    named = pig(harness.root / "named")
     (home / "config.yaml").write_bytes(text.encode("latin-1"))
-    found = house.find(named, config=HOMES)
+    found = harness.find(named, config=HOMES)
     assert ids(found) == ["zot:weather"]  # wherever it lies: the list could have named it
     assert [problem.folder.name for problem in found.problems] == ["named", "mine", "gate", "weather"]
     assert all(str(home / "config.yaml") in problem.reason for problem in found.problems)
     assert [problem.folder for problem in found.hidden_guards] == [gate]
-    assert ids(house.find(named)) == ["piglet:named", "piglet:mine", "zot:weather"]  # that home is not switched on
+    assert ids(harness.find(named)) == ["piglet:named", "piglet:mine", "zot:weather"]  # that home is not switched on
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_nor_a_projects_which_has_to_be_trusted_all_the_same(house: House, trusted: bool) -> None:
-    home = house.root / ".config" / "piglet"
-    guard = pig(house.project / ".piglet" / "extensions" / "ours", guest_toml="guard = true\n")
+def test_nor_a_projects_which_has_to_be_trusted_all_the_same(harness: Harness, trusted: bool) -> None:
+    home = harness.root / ".config" / "piglet"
+    guard = pig(harness.project / ".piglet" / "extensions" / "ours", guest_toml="guard = true\n")
     home.mkdir(parents=True)
     (home / "config.yaml").write_text("a: [")
     if trusted:
-        house.trust.allow(house.project)
-    found = house.find(config=HOMES)
+        harness.trust.allow(harness.project)
+    found = harness.find(config=HOMES)
     assert [aside.manifest.folder for aside in found.untrusted] == ([] if trusted else [guard])
     assert [problem.folder for problem in found.hidden_guards] == ([guard] if trusted else [])
 
@@ -212,10 +212,10 @@ def test_what_is_small_to_write_and_large_to_build_is_not_read_there_either(tmp_
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_guard_that_the_person_has_put_on_the_list_is_off(house: House, named: bool) -> None:
+def test_a_guard_that_the_person_has_put_on_the_list_is_off(harness: Harness, named: bool) -> None:
     if named:
-        pig(house.user / "gate", guest_toml="guard = true\n")
-    found = house.find(config={"disabled_extensions": ["gate"], "guest": {"piglet:gate": {"guard": True}}})
+        pig(harness.user / "gate", guest_toml="guard = true\n")
+    found = harness.find(config={"disabled_extensions": ["gate"], "guest": {"piglet:gate": {"guard": True}}})
     assert (ids(found), found.hidden_guards) == ([], ())
 
 

@@ -16,7 +16,7 @@ from serai.host.host import Host
 from serai.plugins import bounds, package_store
 from tests.host.guests import opened
 
-__all__ = ["EXAMPLES", "Folder", "house", "kept", "running"]
+__all__ = ["EXAMPLES", "Folder", "harness", "kept", "running"]
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "yoi"
 
@@ -38,7 +38,7 @@ class Folder:
 
 
 @asynccontextmanager
-async def house(tmp_path: Path, *folders: Folder, config: Any = None) -> AsyncIterator[Host]:
+async def harness(tmp_path: Path, *folders: Folder, config: Any = None) -> AsyncIterator[Host]:
     more = {} if config is None else {"config": config}
     settings = {
         "feature": {"plugins": {"enabled": True}},

@@ -13,7 +13,7 @@ import pytest
 
 from serai.authoring import build
 from serai.testing.yoi_host import YoiHost, YoiSource
-from tests.yoi.authors.houses import EXAMPLES, Folder, house, kept, running
+from tests.yoi.authors.houses import EXAMPLES, Folder, harness, kept, running
 
 README = (EXAMPLES / "README.md").read_text()
 NOTE = 'one two\n three\t"four" \\ five\n\nlast, without its end'
@@ -83,7 +83,7 @@ async def test_component_text_in_a_host(tmp_path: Path) -> None:
     (notes / "a.txt").write_text(NOTE)
     (tmp_path / "secret.txt").write_text("not for plugins")
     plugin = Folder(folder, notes, ["read"])
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         counted = await host.call_tool("wat_count", {"path": "a.txt"})
         assert not counted.is_error
         assert '{"lines":4,"words":10}' in counted.text

@@ -9,7 +9,7 @@ import pytest
 
 from serai.plugins.manifest import TYPES
 from tests.yoi import wat
-from tests.yoi.guest.plugins import Plugin, house
+from tests.yoi.guest.plugins import Plugin, harness
 
 NODES: dict[str, Any] = {kind: {"type": kind} for kind in TYPES if kind != "object"}
 SCHEMA: dict[str, Any] = {
@@ -27,7 +27,7 @@ SCHEMA: dict[str, Any] = {
 @pytest.mark.req("yoi.rule.012")
 async def test_input_that_does_not_fit_the_schema_is_an_invalid_argument_and_the_plugin_is_not_run(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path, wat.echo(), tools=({"name": "count", "description": "counts", "input_schema": SCHEMA},))
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         bad: list[dict[str, Any]] = [
             {}, {"mode": "c"}, {"mode": 1}, {"mode": "a", "further": 1}, {"mode": "a", "list": [1, "2"]},
             {"mode": "a", "string": 1},

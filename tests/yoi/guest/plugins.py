@@ -19,7 +19,7 @@ from tests.host.guests import opened
 from tests.yoi import wat
 
 __all__ = [
-    "DOWN", "ID", "INGRESS", "Plugin", "command", "event", "house", "manifest", "mirror", "reflecting", "running", "until",
+    "DOWN", "ID", "INGRESS", "Plugin", "command", "event", "harness", "manifest", "mirror", "reflecting", "running", "until",
     "with_tools",
 ]  # fmt: skip
 
@@ -97,7 +97,7 @@ def _value(value: Any) -> str:
 
 
 @asynccontextmanager
-async def house(tmp_path: Path, *plugins: Plugin, bounds: Mapping[str, Any] | None = None, **options: Any) -> AsyncIterator[Host]:
+async def harness(tmp_path: Path, *plugins: Plugin, bounds: Mapping[str, Any] | None = None, **options: Any) -> AsyncIterator[Host]:
     """A host with these plugins, enabled and granted."""
     config: dict[str, Any] = {
         "feature": {"plugins": {"enabled": True}},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serai.dialects.yoi.status import CommandStatus, DispatchReport
-from tests.yoi.guest.plugins import INGRESS, Plugin, command, event, house, mirror, running
+from tests.yoi.guest.plugins import INGRESS, Plugin, command, event, harness, mirror, running
 
 TARGET = {"scheme": "ws", "host": "example.com", "path_prefixes": ["/"]}
 REQUEST = {"scheme": "https", "host": "example.com", "methods": ["GET"], "path_prefixes": ["/v1"]}
@@ -26,7 +26,7 @@ async def asked(guest: Any, *commands: Any) -> DispatchReport:
 
 @pytest.mark.req("yoi.conform.48")
 async def test_a_malformed_command_is_rejected_in_the_origins_words(tmp_path: Path) -> None:
-    async with house(tmp_path, able(tmp_path)) as host:
+    async with harness(tmp_path, able(tmp_path)) as host:
         guest = running(host)
         lacking = {key: value for key, value in command().items() if key != "requested_at"}
         for bad in (lacking, command(more=1), command(kind="other"), "text", None):
@@ -41,7 +41,7 @@ async def test_a_malformed_command_is_rejected_in_the_origins_words(tmp_path: Pa
 
 @pytest.mark.req("yoi.conform.49")
 async def test_seventeen_commands_are_one_rejection(tmp_path: Path) -> None:
-    async with house(tmp_path, able(tmp_path)) as host:
+    async with harness(tmp_path, able(tmp_path)) as host:
         guest = running(host)
         report = await asked(guest, *[command(command_id=str(number)) for number in range(17)])
         assert [one.message for one in report.output_command_results] == ["service output_commands exceeds 16 commands"]
@@ -51,7 +51,7 @@ async def test_seventeen_commands_are_one_rejection(tmp_path: Path) -> None:
 
 @pytest.mark.req("yoi.conform.50")
 async def test_a_batch_with_one_rejected_command_runs_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path, able(tmp_path)) as host:
+    async with harness(tmp_path, able(tmp_path)) as host:
         guest = running(host)
         before = guest.instance_status().component_status
         good = command(payload={"status": {"state": "changed"}})
@@ -66,7 +66,7 @@ async def test_a_batch_with_one_rejected_command_runs_nothing(tmp_path: Path) ->
 @pytest.mark.req("yoi.conform.51")
 async def test_a_request_is_checked_and_not_supported_and_a_status_needs_no_grant(tmp_path: Path) -> None:
     plain = Plugin(tmp_path, mirror(), id="plain", **{**INGRESS, "tools": ("other",)})
-    async with house(tmp_path, able(tmp_path), plain) as host:
+    async with harness(tmp_path, able(tmp_path), plain) as host:
         guest = running(host)
         get = {"method": "GET", "url": "https://example.com/v1/x"}
         (result,) = (await asked(guest, command(kind="host_request_dispatch", payload=get))).output_command_results
@@ -90,7 +90,7 @@ async def test_a_request_is_checked_and_not_supported_and_a_status_needs_no_gran
 
 @pytest.mark.req("yoi.conform.52")
 async def test_the_last_32_results_are_kept(tmp_path: Path) -> None:
-    async with house(tmp_path, able(tmp_path)) as host:
+    async with harness(tmp_path, able(tmp_path)) as host:
         guest = running(host)
         for turn in range(3):
             await asked(guest, *[command(command_id=f"{turn}-{number}") for number in range(16)])
@@ -100,7 +100,7 @@ async def test_the_last_32_results_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.req("yoi.rule.082")
 async def test_a_failed_send_is_rejected_alone_and_goes_to_nobody(tmp_path: Path) -> None:
-    async with house(tmp_path, able(tmp_path)) as host:
+    async with harness(tmp_path, able(tmp_path)) as host:
         guest = running(host)
         send = command(command_id="send", kind="websocket_send", payload={"url": "ws://example.com/x", "text": "hi"})
         report = await asked(guest, send, command(command_id="after", payload={"status": {"state": "later"}}))

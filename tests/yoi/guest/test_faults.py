@@ -19,7 +19,7 @@ from serai.host.guest import GuestState
 from serai.wire.plain_process import PlainSpawner
 from tests.host.guests import until
 from tests.yoi import wat
-from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, house, mirror, running, with_tools
+from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, harness, mirror, running, with_tools
 
 
 class Mute:
@@ -58,7 +58,7 @@ async def test_killed_in_start(tmp_path: Path, spawner: PlainSpawner) -> None:
                 os.kill(child.pid, signal.SIGKILL)
 
         killer = asyncio.ensure_future(kill())
-        async with house(tmp_path, plugin, spawner=spawner) as host:
+        async with harness(tmp_path, plugin, spawner=spawner) as host:
             await killer
             guest = host.guest(ID)
             assert (guest.state, list(host.tools)) == (GuestState.GONE, [])
@@ -69,7 +69,7 @@ async def test_killed_in_start(tmp_path: Path, spawner: PlainSpawner) -> None:
 
 
 async def test_killed_in_a_call(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, wat.spin(), tools=("call", "echo"))) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.spin(), tools=("call", "echo"))) as host:
         guest = running(host)
         calls = [asyncio.ensure_future(host.call_tool("call")), asyncio.ensure_future(host.call_tool("echo"))]
         await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_killed_in_a_host_call(tmp_path: Path) -> None:
     async with mute() as (server, target, descriptor):
         component = wat.caller("websocket", "open", descriptor)
         plugin = Plugin(tmp_path, component, tools=("call", "echo"), apis=("websocket",), websocket=[target])
-        async with house(tmp_path, plugin) as host:
+        async with harness(tmp_path, plugin) as host:
             guest = running(host)
             call = asyncio.ensure_future(host.call_tool("call"))
             await server.came.wait()
@@ -98,7 +98,7 @@ async def test_killed_in_a_host_call(tmp_path: Path) -> None:
 
 
 async def test_killed_in_an_event(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, wat.spin("ingress"), **INGRESS), bounds={"ingress": 30.0}, limits=DOWN) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.spin("ingress"), **INGRESS), bounds={"ingress": 30.0}, limits=DOWN) as host:
         guest = running(host)
         work = asyncio.ensure_future(guest.dispatch("in", event()))
         assert guest.worker is not None
@@ -112,7 +112,7 @@ async def test_killed_in_an_event(tmp_path: Path) -> None:
 
 
 async def test_killed_in_stop(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, wat.spin("stop"), tools=("echo",))) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.spin("stop"), tools=("echo",))) as host:
         guest = running(host)
         stopping = asyncio.ensure_future(guest.stop())
         assert guest.worker is not None
@@ -124,7 +124,7 @@ async def test_killed_in_stop(tmp_path: Path) -> None:
 
 
 async def test_killed_while_it_does_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         for _ in range(3):
             before = running(host)
             os.kill(before.pid, signal.SIGKILL)
@@ -135,14 +135,14 @@ async def test_killed_while_it_does_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_stop_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, wat.spin("stop"), tools=("echo",)), bounds={"start": 2.0}) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.spin("stop"), tools=("echo",)), bounds={"start": 2.0}) as host:
         guest = running(host)
         await guest.stop()
         assert guest.instance_status().lifecycle is Lifecycle.FAILED
 
 
 async def test_a_call_that_does_not_end_holds_up_no_stop(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, wat.spin(), tools=("call", "echo")), limits={"stop_polite": 0.2}) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.spin(), tools=("call", "echo")), limits={"stop_polite": 0.2}) as host:
         guest = running(host)
         call = asyncio.ensure_future(host.call_tool("call"))
         await asyncio.sleep(0)
@@ -152,7 +152,7 @@ async def test_a_call_that_does_not_end_holds_up_no_stop(tmp_path: Path) -> None
 
 async def test_a_caller_that_gives_up_leaves_the_plugin_as_it_is(tmp_path: Path) -> None:
     guest = with_tools()
-    async with house(tmp_path, Plugin(tmp_path, guest.build(), tools=("echo", "count"))) as host:
+    async with harness(tmp_path, Plugin(tmp_path, guest.build(), tools=("echo", "count"))) as host:
         for _ in range(20):
             call = asyncio.ensure_future(host.call_tool("count"))
             await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from serai.dialects.yoi.status import Lifecycle
 from serai.host.guest import GuestState
 from serai.plugins.manifest import TOOL
 from tests.yoi import wat
-from tests.yoi.guest.plugins import DOWN, ID, Plugin, house, running
+from tests.yoi.guest.plugins import DOWN, ID, Plugin, harness, running
 from tests.yoi.guest.test_websockets import peer
 
 AFTER = '{"summary":"it went on"}'
@@ -43,7 +43,7 @@ async def test_in_the_tool_world_handles_end_with_their_call(tmp_path: Path) -> 
     async with peer() as server:
         component = calling("tool", ("websocket", "open", json.dumps({"url": server.url})))
         plugin = Plugin(tmp_path, component, world=TOOL, tools=("call", "send"), apis=("websocket",), websocket=[server.target])
-        async with house(tmp_path, plugin) as host:
+        async with harness(tmp_path, plugin) as host:
             for _ in range(6):  # two more than there are handles
                 result = await host.call_tool("call")
                 assert (result.text, result.is_error) == ("it went on", False)
@@ -62,7 +62,7 @@ async def test_also_those_of_a_call_that_trapped(tmp_path: Path) -> None:
         opening = ("websocket", "open", json.dumps({"url": server.url}))
         component = calling("tool", opening, ("websocket", "send-text", 9, "nobody"))
         plugin = Plugin(tmp_path, component, world=TOOL, tools=("call",), apis=("websocket",), websocket=[server.target])
-        async with house(tmp_path, plugin) as host:
+        async with harness(tmp_path, plugin) as host:
             for _ in range(6):
                 assert (await host.call_tool("call")).text.endswith("unknown WebSocket handle 9")
                 connection = await server.next()
@@ -75,7 +75,7 @@ async def test_in_the_instance_world_they_stay(tmp_path: Path) -> None:
     async with peer() as server:
         component = calling("instance", ("websocket", "open", json.dumps({"url": server.url})))
         plugin = Plugin(tmp_path, component, tools=("call", "send"), apis=("websocket",), websocket=[server.target])
-        async with house(tmp_path, plugin) as host:
+        async with harness(tmp_path, plugin) as host:
             assert not (await host.call_tool("call")).is_error
             connection = await server.next()
             assert not (await host.call_tool("send")).is_error
@@ -90,7 +90,7 @@ async def test_a_receive_that_times_out_is_a_trap(tmp_path: Path) -> None:
     async with peer() as server:
         component = calling("instance", ("websocket", "open", json.dumps({"url": server.url})), ("websocket", "recv", 1, 50))
         plugin = Plugin(tmp_path, component, tools=("call",), apis=("websocket",), websocket=[server.target])
-        async with house(tmp_path, plugin, limits=DOWN) as host:
+        async with harness(tmp_path, plugin, limits=DOWN) as host:
             guest = running(host)
             result = await host.call_tool("call")
             assert result.is_error
@@ -110,7 +110,7 @@ async def test_a_connection_that_fails_is_a_trap(tmp_path: Path, api: str) -> No
         url, step = f"ws://127.0.0.1:{port}/", "open"
         asked, targets = {"url": url}, [{"scheme": "ws", **target}]
     plugin = Plugin(tmp_path, calling("instance", (api, step, json.dumps(asked))), tools=("call",), apis=(api,), **{api: targets})
-    async with house(tmp_path, plugin, limits=DOWN) as host:
+    async with harness(tmp_path, plugin, limits=DOWN) as host:
         guest = running(host)
         result = await host.call_tool("call")
         assert result.is_error

@@ -16,12 +16,12 @@ from serai.errors import PeerTimeout, Refused, SeraiError
 from serai.host.guest import GuestState
 from tests.host.guests import until
 from tests.yoi import wat
-from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, house, mirror, running, with_tools
+from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, harness, mirror, running, with_tools
 from tests.yoi.guest.plugins import until as seen
 
 
 async def test_an_event_reaches_the_plugin_and_its_answer_is_reported(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         report = await running(host).dispatch("in", event(payload={"accepted": True, "data": [1, "two"]}))
         output = report.output
         assert (output["accepted"], output["data"], output["queue_latency_ms"] >= 0) == (True, [1, "two"], True)
@@ -42,7 +42,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.req("yoi.conform.44")
 async def test_each_row_of_the_validation_refuses_with_its_own_text(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         guest = running(host)
         for count, (said, text) in enumerate(BAD.values(), 1):
             with pytest.raises(Refused) as refused:
@@ -65,7 +65,7 @@ async def test_an_ingress_that_is_not_enabled_or_not_granted_takes_no_event(tmp_
     denied = Plugin(tmp_path, mirror(), id="denied", **{**INGRESS, "tools": ("other",)})
     denied.grants["permissions"] = [one for one in denied.grants["permissions"] if one.get("kind") != "ingress"]
     tools = Plugin(tmp_path, wat.tool(), id="tools", world="yoi:plugin/tool@1.0.0", tools=("raw",))
-    async with house(tmp_path, off, denied, tools) as host:
+    async with harness(tmp_path, off, denied, tools) as host:
         with pytest.raises(Refused, match="plugin ingress surface is not enabled"):
             await running(host, "off").dispatch("in", event())
         with pytest.raises(Refused, match="plugin ingress permission denied: granted ingress permission for `in` is missing"):
@@ -76,7 +76,7 @@ async def test_an_ingress_that_is_not_enabled_or_not_granted_takes_no_event(tmp_
 
 @pytest.mark.req("yoi.conform.45")
 async def test_an_event_of_a_kind_that_is_not_declared_is_refused(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **{**INGRESS, "ingresses": {"in": {"event_kinds": ["test"]}}})) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **{**INGRESS, "ingresses": {"in": {"event_kinds": ["test"]}}})) as host:
         guest = running(host)
         with pytest.raises(Refused, match="event kind `else` is not declared for ingress `in`"):
             await guest.dispatch("in", event(kind="else"))
@@ -100,7 +100,7 @@ async def test_after_a_failed_handler_events_are_refused_until_it_runs_again(tmp
         component = wat.Guest(pages=3).on("handle-ingress", "(call $ret (i32.const 0) (i32.const 65537))").build()
     else:
         component = mirror()
-    async with house(tmp_path, Plugin(tmp_path, component, services=("svc",), ingresses={"in": {}}), limits=DOWN) as host:
+    async with harness(tmp_path, Plugin(tmp_path, component, services=("svc",), ingresses={"in": {}}), limits=DOWN) as host:
         plugin = running(host)
         said = event() if how != "no json" else event(kind="tests")  # one byte more: half of it is no JSON
         with pytest.raises(SeraiError, match="plugin ingress dispatch failed closed: "):
@@ -120,7 +120,7 @@ async def test_after_a_failed_handler_events_are_refused_until_it_runs_again(tmp
 
 @pytest.mark.req("yoi.conform.47")
 async def test_a_handler_is_interrupted_at_its_deadline_and_its_commands_are_gone(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, wat.spin("ingress"), **INGRESS), bounds={"ingress": 0.3}, limits=DOWN) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.spin("ingress"), **INGRESS), bounds={"ingress": 0.3}, limits=DOWN) as host:
         guest = running(host)
         with pytest.raises(PeerTimeout, match=r"plugin ingress dispatch timed out after 0\.3s"):
             await guest.dispatch("in", event())
@@ -143,7 +143,7 @@ def test_one_second_is_what_an_event_has() -> None:
 
 @pytest.mark.req("yoi.rule.081")
 async def test_at_most_32_events_wait_and_one_consumer_brings_them(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         guest = running(host)
         first = asyncio.ensure_future(guest.dispatch("in", event(payload=0)))
         await asyncio.sleep(0)  # it is with the consumer from the next round on
@@ -160,7 +160,7 @@ async def test_at_most_32_events_wait_and_one_consumer_brings_them(tmp_path: Pat
 
 
 async def test_an_error_of_its_own_fails_the_event_and_not_the_instance(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         guest = running(host)
         with pytest.raises(Refused, match="plugin ingress dispatch failed closed: "):
             await guest.dispatch("in", event(payload={"error": {"message": "not today"}}))
@@ -171,7 +171,7 @@ async def test_an_error_of_its_own_fails_the_event_and_not_the_instance(tmp_path
 
 async def test_what_waited_when_it_failed_is_brought_to_the_next_life(tmp_path: Path) -> None:
     """Same id, and as its first attempt: no plugin has seen it (spec yoi 15.3, ours)."""
-    async with house(tmp_path, Plugin(tmp_path, twice("unreachable"), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, twice("unreachable"), **INGRESS)) as host:
         guest = running(host)
         works = [asyncio.ensure_future(guest.dispatch("in", event(payload=number))) for number in range(4)]
         done = await asyncio.gather(*works, return_exceptions=True)
@@ -190,7 +190,7 @@ async def test_an_event_that_its_worker_never_saw_is_brought_again(tmp_path: Pat
     guest = with_tools()
     guest.tool("call", f"(call $forever) {guest.answer('{}')}")
     guest.on("handle-ingress", "(call $ret (local.get $b) (local.get $m))")
-    async with house(tmp_path, Plugin(tmp_path, guest.build(), **{**INGRESS, "tools": ("call",)})) as host:
+    async with harness(tmp_path, Plugin(tmp_path, guest.build(), **{**INGRESS, "tools": ("call",)})) as host:
         first = running(host)
         busy = asyncio.ensure_future(host.call_tool("call"))
         await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_an_event_that_its_worker_never_saw_is_brought_again(tmp_path: Pat
 
 
 async def test_a_stopped_plugin_takes_no_event(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         guest = running(host)
         await guest.stop()
         with pytest.raises(Refused, match=r"rejects ingress while stopping/stopped \(state Stopped\)"):
@@ -219,7 +219,7 @@ async def test_a_stopped_plugin_takes_no_event(tmp_path: Path) -> None:
 
 
 async def test_a_stop_drops_what_waits_and_tells_who_asked(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         guest = running(host)
         works = [asyncio.ensure_future(guest.dispatch("in", event())) for _ in range(5)]
         await asyncio.sleep(0)

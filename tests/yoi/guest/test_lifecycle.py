@@ -14,7 +14,7 @@ from serai.errors import LimitHit, PeerGone
 from serai.host.guest import GuestState
 from tests.host.guests import changed, log_of, states, until
 from tests.yoi import wat
-from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, house, mirror, running, with_tools
+from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, harness, mirror, running, with_tools
 
 STATUS = {"error": '{"error":{"message":"no licence"}}', "failed": '{"state":"failed"}', "none": "nothing"}
 
@@ -30,7 +30,7 @@ async def test_a_start_that_fails_registers_nothing(tmp_path: Path, how: str) ->
     component = {"trap": lambda: wat.traps("start"), "spin": lambda: wat.spin("start")}.get(
         how, lambda: answering("start", STATUS[how])
     )()
-    async with house(tmp_path, Plugin(tmp_path, component, tools=("echo",)), bounds={"start": 1.0}) as host:
+    async with harness(tmp_path, Plugin(tmp_path, component, tools=("echo",)), bounds={"start": 1.0}) as host:
         guest = host.guest(ID)
         assert guest.state is GuestState.GONE
         assert not host.tools
@@ -51,7 +51,7 @@ async def test_the_config_of_the_enablement_is_what_start_is_given(tmp_path: Pat
     given = Plugin(tmp_path, component, id="given", tools=("echo",))
     given.more["config"] = {"level": "concise", "deep": [1, True]}
     plain = Plugin(tmp_path, component, id="plain", tools=("count",))
-    async with house(tmp_path, given, plain) as host:
+    async with harness(tmp_path, given, plain) as host:
         assert running(host, "given").instance_status().component_status["data"] == {"level": "concise", "deep": [1, True]}
         assert running(host, "plain").instance_status().component_status["data"] is None
 
@@ -60,7 +60,7 @@ async def test_the_config_of_the_enablement_is_what_start_is_given(tmp_path: Pat
 @pytest.mark.parametrize("how", ["trap", "error", "failed", "none"])
 async def test_a_status_that_fails_is_the_end_of_the_instance(tmp_path: Path, how: str) -> None:
     component = wat.traps("status") if how == "trap" else answering("status", STATUS[how])
-    async with house(tmp_path, Plugin(tmp_path, component, tools=("echo",)), limits=DOWN) as host:
+    async with harness(tmp_path, Plugin(tmp_path, component, tools=("echo",)), limits=DOWN) as host:
         guest = running(host)
         status = await guest.fresh_status()
         assert status.lifecycle is Lifecycle.FAILED
@@ -69,7 +69,7 @@ async def test_a_status_that_fails_is_the_end_of_the_instance(tmp_path: Path, ho
 
 
 async def test_a_status_is_asked_for_and_kept(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, answering("status", '{"state":"busy","data":[1]}'), tools=("echo",))) as host:
+    async with harness(tmp_path, Plugin(tmp_path, answering("status", '{"state":"busy","data":[1]}'), tools=("echo",))) as host:
         guest = running(host)
         assert guest.instance_status().component_status == {"state": "running"}
         assert (await guest.fresh_status()).component_status == {"state": "busy", "data": [1]}
@@ -78,7 +78,7 @@ async def test_a_status_is_asked_for_and_kept(tmp_path: Path) -> None:
 
 @pytest.mark.req("yoi.conform.42")
 async def test_a_stopped_instance_is_not_stopped_again(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, wat.echo(), tools=("echo",))) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.echo(), tools=("echo",))) as host:
         guest = running(host)
         await guest.stop()
         assert guest.instance_status().lifecycle is Lifecycle.STOPPED
@@ -89,7 +89,7 @@ async def test_a_stopped_instance_is_not_stopped_again(tmp_path: Path) -> None:
 
 @pytest.mark.req("yoi.rule.073")
 async def test_stop_goes_through_stopping_and_tells_the_guest(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, answering("stop", '{"state":"stopped","data":"bye"}'), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, answering("stop", '{"state":"stopped","data":"bye"}'), **INGRESS)) as host:
         guest = running(host)
         await guest.stop()
         status = guest.instance_status()
@@ -103,7 +103,7 @@ async def test_in_its_stop_a_guest_may_put_things_in_order(tmp_path: Path) -> No
     component = wat.caller("fs", "write", '{"path":"last.txt","content":"bye"}', where="stop")
     plugin = Plugin(tmp_path, component, tools=("echo",), apis=("fs",))
     plugin.grants["fs"] = [{"root": str(place), "operations": ["write"]}]
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         guest = running(host)
         await guest.stop()
         assert guest.instance_status().lifecycle is Lifecycle.STOPPED
@@ -116,7 +116,7 @@ async def test_what_waits_when_it_is_stopped_never_runs(tmp_path: Path) -> None:
     component = wat.caller("fs", "write", '{"path":"late.txt","content":"x"}')
     plugin = Plugin(tmp_path, component, tools=("call", "count"), apis=("fs",))
     plugin.grants["fs"] = [{"root": str(place), "operations": ["write"]}]
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         guest = running(host)
         calls = [asyncio.ensure_future(host.call_tool(name)) for name in ("count", "call", "call")]
         await asyncio.sleep(0)
@@ -132,7 +132,7 @@ async def test_what_waits_when_it_is_stopped_never_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["trap", "error"])
 async def test_a_guest_that_fails_in_stop_ends_failed(tmp_path: Path, how: str) -> None:
     component = wat.traps("stop") if how == "trap" else answering("stop", STATUS[how])
-    async with house(tmp_path, Plugin(tmp_path, component, tools=("echo",))) as host:
+    async with harness(tmp_path, Plugin(tmp_path, component, tools=("echo",))) as host:
         guest = running(host)
         await guest.stop()
         status = guest.instance_status()
@@ -149,7 +149,7 @@ async def test_after_a_trap_a_fresh_instance_serves_with_the_same_config(tmp_pat
              "(call $put (local.get $a) (local.get $n)) (call $byte (i32.const 125)) (call $done)")  # fmt: skip
     plugin = Plugin(tmp_path, guest.build(), tools=("call", "count"))
     plugin.more["config"] = {"level": 3}
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         first = running(host)
         assert (await host.call_tool("count")).text == "count\n1"
         waiting = asyncio.ensure_future(host.call_tool("count"))
@@ -169,7 +169,7 @@ async def test_after_a_trap_a_fresh_instance_serves_with_the_same_config(tmp_pat
 @pytest.mark.req("yoi.rule.075")
 async def test_the_one_supervisor_starts_it_again_and_gives_up(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path, wat.traps(), tools=("call", "echo"))
-    async with house(tmp_path, plugin, limits={"restarts": 2}) as host:
+    async with harness(tmp_path, plugin, limits={"restarts": 2}) as host:
         seen = states(host, ID)
         for _ in range(2):
             await host.call_tool("call")
@@ -214,7 +214,7 @@ async def test_who_waits_in_recv_holds_up_neither_status_nor_stop(tmp_path: Path
         guest = with_tools_importing(url)
         target = {"scheme": "ws", "host": "127.0.0.1", "port": port}
         plugin = Plugin(tmp_path, guest, tools=("call", "echo"), apis=("websocket",), websocket=[target])
-        async with house(tmp_path, plugin) as host:
+        async with harness(tmp_path, plugin) as host:
             instance = running(host)
             waiting = asyncio.ensure_future(host.call_tool("call"))
             await came.wait()
@@ -238,7 +238,7 @@ def with_tools_importing(url: str) -> bytes:
 
 @pytest.mark.req("yoi.rule.019")
 async def test_the_status_for_the_operator(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         guest = running(host)
         await guest.dispatch("in", event())
         report = guest.report()
@@ -251,7 +251,7 @@ async def test_the_status_for_the_operator(tmp_path: Path) -> None:
 
 
 async def test_a_reload_starts_a_new_instance_and_lets_the_old_one_finish(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, wat.echo())) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.echo())) as host:
         old = running(host)
         await host.call_tool("count")
         await host.reload(ID)
@@ -266,5 +266,5 @@ async def test_a_reload_starts_a_new_instance_and_lets_the_old_one_finish(tmp_pa
 async def test_a_plugin_of_which_nothing_is_enabled_runs_nothing(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path, wat.echo())
     plugin.more["surfaces"] = ["wasm"]
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         assert (host.guest(ID).state, list(host.tools), running(host).pid) == (GuestState.READY, [], 0)

@@ -24,7 +24,7 @@ from serai.model.tools import ToolResult
 from serai.plugins.manifest import TOOL
 from tests.host.guests import until
 from tests.yoi import wat
-from tests.yoi.guest.plugins import ID, INGRESS, Plugin, event, house, mirror, running, with_tools
+from tests.yoi.guest.plugins import ID, INGRESS, Plugin, event, harness, mirror, running, with_tools
 from tests.yoi.guest.plugins import until as seen
 from tests.yoi.guest.test_websockets import listening, peer, texts
 
@@ -54,7 +54,7 @@ async def begun(host: Host) -> asyncio.Future[ToolResult]:
 async def test_a_replaced_life_listens_no_more_while_it_ends_what_it_has_begun(tmp_path: Path) -> None:
     async with peer() as server:
         plugin = listening(tmp_path, server, spinning(), tools=("call",))
-        async with house(tmp_path, plugin, bounds=SLOW, limits={"drain": 60.0}) as host:
+        async with harness(tmp_path, plugin, bounds=SLOW, limits={"drain": 60.0}) as host:
             old = running(host)
             first = await server.next()
             call = await begun(host)
@@ -74,7 +74,7 @@ async def test_a_replaced_life_listens_no_more_while_it_ends_what_it_has_begun(t
 
 
 async def test_an_event_for_an_earlier_life_is_refused_and_the_one_that_serves_goes_on(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
+    async with harness(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         old = running(host)
         os.kill(old.pid, signal.SIGKILL)
         await until(host, ID, GuestState.BACKING_OFF)
@@ -94,7 +94,7 @@ async def test_an_event_for_an_earlier_life_is_refused_and_the_one_that_serves_g
 
 async def test_a_stop_waits_for_no_event_that_waits_behind_a_tool(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path, spinning(), **{**INGRESS, "tools": ("call",)})
-    async with house(tmp_path, plugin, bounds=SLOW) as host:
+    async with harness(tmp_path, plugin, bounds=SLOW) as host:
         guest = running(host)
         call = await begun(host)
         work = asyncio.ensure_future(guest.dispatch("in", event()))
@@ -127,7 +127,7 @@ def found(tmp_path: Path, plugin: Plugin) -> GuestManifest:
 async def test_one_that_failed_and_is_mended_in_the_other_world_takes_events(tmp_path: Path) -> None:
     broken = Plugin(tmp_path / "broken", wat.missing_export("call", world="tool"), world=TOOL, tools=("echo",))
     mended = Plugin(tmp_path / "mended", mirror(), **INGRESS)
-    async with house(tmp_path, broken) as host:
+    async with harness(tmp_path, broken) as host:
         guest = host.guest(ID)
         assert guest.state is GuestState.GONE
         assert await guest.reload(found(tmp_path, mended))
@@ -138,7 +138,7 @@ async def test_one_that_failed_and_is_mended_in_the_other_world_takes_events(tmp
 async def test_of_one_that_failed_nothing_is_told_of_another_record(tmp_path: Path) -> None:
     broken = Plugin(tmp_path / "broken", wat.traps("start"), tools=("echo",))
     mended = Plugin(tmp_path / "mended", wat.tool(), world=TOOL, tools=("echo",))
-    async with house(tmp_path, broken) as host:
+    async with harness(tmp_path, broken) as host:
         guest = host.guest(ID)
         assert guest.state is GuestState.GONE
         assert await guest.reload(found(tmp_path, mended))
@@ -150,7 +150,7 @@ async def test_of_one_that_failed_nothing_is_told_of_another_record(tmp_path: Pa
 async def test_one_that_ran_and_died_leaves_nothing_to_another_record(tmp_path: Path) -> None:
     first = Plugin(tmp_path / "first", mirror(), **INGRESS)
     second = Plugin(tmp_path / "second", mirror(), **INGRESS, description="another one")
-    async with house(tmp_path, first, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as host:
+    async with harness(tmp_path, first, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as host:
         await running(host).dispatch("in", event())
         os.kill(running(host).pid, signal.SIGKILL)
         await until(host, ID, GuestState.BACKING_OFF)
@@ -186,11 +186,11 @@ def without_code(path: Path) -> None:
 
 async def test_damaged_code_ends_one_start_and_the_next_makes_it_anew(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path, wat.echo(), tools=("echo",))
-    async with house(tmp_path, plugin):
+    async with harness(tmp_path, plugin):
         [code] = (tmp_path / "home").rglob("*.cwasm")
     whole = code.read_bytes()
     without_code(code)
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         guest = host.guest(ID)
         assert guest.state is GuestState.GONE
         assert isinstance(guest.error, PeerGone)
@@ -226,7 +226,7 @@ async def test_lookups_that_hang_get_no_more_than_four_threads(tmp_path: Path, m
     said = {**INGRESS, "ingresses": sources, "apis": ("websocket",), "websocket": [target]}
     busy = "name lookup is busy: 4 earlier calls have not come back"
     try:
-        async with house(tmp_path, Plugin(tmp_path, with_tools().build(), **said)) as host:
+        async with harness(tmp_path, Plugin(tmp_path, with_tools().build(), **said)) as host:
             guest = running(host)
             await seen(guest, lambda status: sum(busy in one for one in texts(status, DiagnosticKind.WEBSOCKET_ERROR)) >= 20)
             left = threads()

@@ -15,7 +15,7 @@ from serai.errors import SeraiError
 from serai.host.adapters.yoi.guest import YoiGuest
 from serai.host.guest import GuestState
 from tests.host.guests import until
-from tests.yoi.guest.plugins import ID, INGRESS, Plugin, event, house, running, with_tools
+from tests.yoi.guest.plugins import ID, INGRESS, Plugin, event, harness, running, with_tools
 from tests.yoi.guest.plugins import until as seen
 
 
@@ -49,7 +49,7 @@ async def under_way(guest: YoiGuest) -> None:
 
 @pytest.mark.req("yoi.rule.071")
 async def test_an_event_is_not_starved_by_tools_that_are_always_busy(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, numbering(), **INGRESS), bounds={"tool": 30.0, "ingress": 30.0}) as host:
+    async with harness(tmp_path, Plugin(tmp_path, numbering(), **INGRESS), bounds={"tool": 30.0, "ingress": 30.0}) as host:
         guest = running(host)
         with held(guest):
             before = [asyncio.ensure_future(host.call_tool("count")) for _ in range(3)]
@@ -66,7 +66,7 @@ async def test_an_event_is_not_starved_by_tools_that_are_always_busy(tmp_path: P
 
 @pytest.mark.req("yoi.rule.071")
 async def test_an_event_is_brought_while_its_tools_are_called_without_a_pause(tmp_path: Path) -> None:
-    async with house(tmp_path, Plugin(tmp_path, numbering(), **INGRESS), bounds={"tool": 30.0, "ingress": 30.0}) as host:
+    async with harness(tmp_path, Plugin(tmp_path, numbering(), **INGRESS), bounds={"tool": 30.0, "ingress": 30.0}) as host:
         over = asyncio.Event()
 
         async def calling() -> None:
@@ -84,7 +84,7 @@ async def test_an_event_is_brought_while_its_tools_are_called_without_a_pause(tm
 
 async def test_an_event_that_was_never_sent_comes_again_as_the_second_attempt(tmp_path: Path) -> None:
     """It waits in the worker's queue when that dies: no plugin has seen it, so it has not failed."""
-    async with house(tmp_path, Plugin(tmp_path, numbering(), **INGRESS), bounds={"tool": 30.0, "ingress": 30.0}) as host:
+    async with harness(tmp_path, Plugin(tmp_path, numbering(), **INGRESS), bounds={"tool": 30.0, "ingress": 30.0}) as host:
         first = running(host)
         os.kill(first.pid, signal.SIGSTOP)
         busy = asyncio.ensure_future(host.call_tool("count"))
@@ -105,7 +105,7 @@ async def test_an_event_that_was_never_sent_comes_again_as_the_second_attempt(tm
 
 async def test_an_event_that_cannot_be_sent_ends_this_life_and_comes_again_in_the_next(tmp_path: Path) -> None:
     """A worker that has closed its input and lives on: it must not be asked for ever, nor hold the event."""
-    async with house(tmp_path, Plugin(tmp_path, numbering(), **INGRESS), bounds={"ingress": 30.0}) as host:
+    async with harness(tmp_path, Plugin(tmp_path, numbering(), **INGRESS), bounds={"ingress": 30.0}) as host:
         first = running(host)
         assert first.worker is not None
         first.worker._channel.outbox.close()

@@ -15,7 +15,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from serai.dialects.yoi.status import CommandStatus, ConnectionState, DiagnosticKind, InstanceStatus, Lifecycle
 from serai.host.adapters.yoi import ingress
 from serai.host.adapters.yoi.ingress import Backoff, subscriptions
-from tests.yoi.guest.plugins import INGRESS, Plugin, house, mirror, reflecting, running, until
+from tests.yoi.guest.plugins import INGRESS, Plugin, harness, mirror, reflecting, running, until
 
 
 class Peer:
@@ -58,7 +58,7 @@ def texts(status: InstanceStatus, kind: DiagnosticKind) -> list[str]:
 async def test_a_frame_becomes_an_event_with_the_manifests_source(tmp_path: Path) -> None:
     async with peer() as server:
         source = f"websocket:ws://127.0.0.1:{server.port}"  # without the slash of the normalised form
-        async with house(tmp_path, listening(tmp_path, server, reflecting(), source)) as host:
+        async with harness(tmp_path, listening(tmp_path, server, reflecting(), source)) as host:
             connection = await server.next()
             await connection.send("hällo")
             status = await until(running(host), lambda status: status.dispatch_counters.dispatched == 1)
@@ -76,7 +76,7 @@ async def test_a_frame_becomes_an_event_with_the_manifests_source(tmp_path: Path
 async def test_what_is_refused_counts_as_a_drop(tmp_path: Path) -> None:
     async with peer() as server:
         kinds = {"in": {"sources": [f"websocket:{server.url}"], "event_kinds": ["websocket_close"]}}
-        async with house(tmp_path, listening(tmp_path, server, reflecting(), ingresses=kinds)) as host:
+        async with harness(tmp_path, listening(tmp_path, server, reflecting(), ingresses=kinds)) as host:
             connection = await server.next()
             await connection.send("one")
             await connection.send("two")
@@ -89,7 +89,7 @@ async def test_what_is_refused_counts_as_a_drop(tmp_path: Path) -> None:
 async def test_a_send_goes_out_on_the_connection_of_its_url(tmp_path: Path) -> None:
     async with peer() as server:
         payload = msgspec.json.encode({"url": server.url.rstrip("/"), "text": "pong"}).decode()
-        async with house(tmp_path, listening(tmp_path, server, reflecting("websocket_send", payload))) as host:
+        async with harness(tmp_path, listening(tmp_path, server, reflecting("websocket_send", payload))) as host:
             connection = await server.next()
             await connection.send("ping")
             assert await connection.recv() == "pong"
@@ -105,7 +105,7 @@ async def test_they_open_only_with_service_and_ingress_enabled(tmp_path: Path) -
         for surfaces in (["ingress", "tool"], ["service", "tool"]):
             plugin = listening(tmp_path / "-".join(surfaces), server, reflecting())
             plugin.more["surfaces"] = surfaces
-            async with house(tmp_path / "-".join(surfaces), plugin) as host:
+            async with harness(tmp_path / "-".join(surfaces), plugin) as host:
                 assert running(host).instance_status().websocket_connections == ()
         assert server.came.empty()
 
@@ -122,7 +122,7 @@ async def test_at_most_four_are_opened_and_other_sources_are_ignored(tmp_path: P
             f"{server.url}5",
         ]
         bad = "websocket:not a url"
-        async with house(tmp_path, listening(tmp_path, server, reflecting(), *sources, bad)) as host:
+        async with harness(tmp_path, listening(tmp_path, server, reflecting(), *sources, bad)) as host:
             guest = running(host)
             for _ in range(4):
                 await server.next()
@@ -144,7 +144,7 @@ async def test_one_that_is_not_granted_is_not_dialled(tmp_path: Path) -> None:
         plugin.grants["websocket"] = [{"scheme": "ws", "host": "example.com"}]
         plain = listening(tmp_path, server, reflecting(), id="plain", tools=("other",))
         plain.grants["permissions"] = [one for one in plain.grants["permissions"] if one.get("kind") != "host_api"]
-        async with house(tmp_path, plugin, plain) as host:
+        async with harness(tmp_path, plugin, plain) as host:
             for id, why in ((plugin.id, "is not covered by enabled WebSocket grants"), ("plain", "granted host_api.websocket")):
                 status = await until(
                     running(host, id), lambda status: status.websocket_connections[0].state is ConnectionState.FAILED
@@ -171,7 +171,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.req("yoi.rule.085")
 async def test_a_lost_connection_is_opened_again(tmp_path: Path, quick: list[float]) -> None:
-    async with peer() as server, house(tmp_path, listening(tmp_path, server, reflecting())) as host:
+    async with peer() as server, harness(tmp_path, listening(tmp_path, server, reflecting())) as host:
         guest = running(host)
         first = await server.next()
         await first.close()
@@ -190,7 +190,7 @@ async def test_a_lost_connection_is_opened_again(tmp_path: Path, quick: list[flo
 async def test_a_close_or_an_error_that_nobody_asked_for_is_refused_silently(tmp_path: Path, quick: list[float]) -> None:
     async with peer() as server:
         ingresses = {"in": {"sources": [f"websocket:{server.url}"], "event_kinds": ["websocket_text"]}}
-        async with house(tmp_path, listening(tmp_path, server, reflecting(), ingresses=ingresses)) as host:
+        async with harness(tmp_path, listening(tmp_path, server, reflecting(), ingresses=ingresses)) as host:
             guest = running(host)
             await (await server.next()).close()
             await (await server.next()).send(b"binary: an error")
@@ -208,7 +208,7 @@ async def test_a_close_or_an_error_that_nobody_asked_for_is_refused_silently(tmp
 async def test_those_that_are_asked_for_come_and_a_text_that_is_not_counts(tmp_path: Path, quick: list[float]) -> None:
     async with peer() as server:
         ingresses = {"in": {"sources": [f"websocket:{server.url}"], "event_kinds": ["websocket_close"]}}
-        async with house(tmp_path, listening(tmp_path, server, reflecting(), ingresses=ingresses)) as host:
+        async with harness(tmp_path, listening(tmp_path, server, reflecting(), ingresses=ingresses)) as host:
             guest = running(host)
             connection = await server.next()
             await connection.send("not asked for")
@@ -223,7 +223,7 @@ async def test_those_that_are_asked_for_come_and_a_text_that_is_not_counts(tmp_p
 async def test_an_outage_is_told_of_once(tmp_path: Path, quick: list[float]) -> None:
     async with peer() as server:
         gone = server.url
-        async with house(tmp_path, listening(tmp_path, server, reflecting())) as host:
+        async with harness(tmp_path, listening(tmp_path, server, reflecting())) as host:
             guest = running(host)
             first = await server.next()
             await first.send(b"binary")
@@ -246,7 +246,7 @@ async def test_a_server_that_never_answers_gives_one_error(tmp_path: Path, quick
     port = closed.sockets[0].getsockname()[1]
     closed.close()
     await closed.wait_closed()
-    async with house(tmp_path, listening(tmp_path, Peer(port), reflecting())) as host:
+    async with harness(tmp_path, listening(tmp_path, Peer(port), reflecting())) as host:
         guest = running(host)
         status = await until(guest, lambda status: len(texts(status, DiagnosticKind.WEBSOCKET_ERROR)) >= 3)
         assert (status.dispatch_counters.enqueued, status.dispatch_counters.rejected) == (1, 0)
@@ -266,7 +266,7 @@ def test_the_waits_double_with_jitter_and_begin_anew_after_a_stable_minute() -> 
 
 @pytest.mark.req("yoi.rule.073")
 async def test_stop_closes_them(tmp_path: Path) -> None:
-    async with peer() as server, house(tmp_path, listening(tmp_path, server, reflecting())) as host:
+    async with peer() as server, harness(tmp_path, listening(tmp_path, server, reflecting())) as host:
         guest = running(host)
         connection = await server.next()
         await guest.stop()
@@ -276,7 +276,7 @@ async def test_stop_closes_them(tmp_path: Path) -> None:
 
 
 async def test_a_flood_is_held_back_and_hurts_nobody(tmp_path: Path) -> None:
-    async with peer() as server, house(tmp_path, listening(tmp_path, server, reflecting())) as host:
+    async with peer() as server, harness(tmp_path, listening(tmp_path, server, reflecting())) as host:
         guest = running(host)
         connection = await server.next()
         for number in range(500):
@@ -291,6 +291,6 @@ async def test_a_flood_is_held_back_and_hurts_nobody(tmp_path: Path) -> None:
 
 
 async def test_what_a_source_may_be(tmp_path: Path) -> None:
-    async with peer() as server, house(tmp_path, listening(tmp_path, server, mirror(), f"{server.url}")) as host:
+    async with peer() as server, harness(tmp_path, listening(tmp_path, server, mirror(), f"{server.url}")) as host:
         record = running(host).record
         assert [one.source for one in subscriptions(record, lambda _: None)] == [server.url]

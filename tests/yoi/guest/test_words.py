@@ -9,7 +9,7 @@ import pytest
 from serai.errors import BadFrame, PeerGone, Refused, Trapped
 from serai.host.adapters.yoi.offer import tool_failure
 from tests.yoi import wat
-from tests.yoi.guest.plugins import DOWN, ID, Plugin, house, running
+from tests.yoi.guest.plugins import DOWN, ID, Plugin, harness, running
 
 HIDDEN = "\u202edlrow\u2066\u200e\u061c \U000e0041\U000e0042hi\u2029"
 
@@ -22,7 +22,7 @@ async def test_a_name_with_a_word_for_a_credential_stays_whole(tmp_path: Path, i
     guest = wat.Guest()
     guest.tool(tool, guest.answer("nonsense"))
     plugin = Plugin(tmp_path, guest.build(), id=id, tools=(tool,))
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         digest = plugin.enablement["grants"]["digest"]
         which = f"plugin tool `{tool}` from `user:{id}` (digest {digest}) failed closed: "
         assert (await host.call_tool(tool)).text.startswith(f"{which}WASM output error: ")
@@ -42,7 +42,7 @@ async def test_a_name_with_a_word_for_a_credential_stays_whole(tmp_path: Path, i
 @pytest.mark.req("yoi.rule.089")
 async def test_the_cause_of_a_failed_start_is_redacted(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path, wat.unknown_import("acme:token/abc123@1.0.0"), tools=("count",))
-    async with house(tmp_path, plugin) as host:
+    async with harness(tmp_path, plugin) as host:
         (row,) = host.report.failed
         assert row.why.startswith("plugin instance startup failed closed: ")
         assert "acme:token<redacted>" in row.why
@@ -53,7 +53,7 @@ async def test_the_cause_of_a_failed_start_is_redacted(tmp_path: Path) -> None:
 async def test_nothing_hidden_of_its_error_document_reaches_people_or_a_model(tmp_path: Path) -> None:
     guest = wat.Guest()
     guest.tool("count", guest.counter()).on("status", guest.answer(f'{{"error":"{HIDDEN}"}}'))
-    async with house(tmp_path, Plugin(tmp_path, guest.build(), tools=("count",)), limits=DOWN) as host:
+    async with harness(tmp_path, Plugin(tmp_path, guest.build(), tools=("count",)), limits=DOWN) as host:
         status = await running(host).fresh_status()
         assert "dlrow hi" in (status.last_error or "")
         texts = [status.last_error or "", *(one.message for one in status.diagnostics), (await host.call_tool("count")).text]
@@ -63,7 +63,7 @@ async def test_nothing_hidden_of_its_error_document_reaches_people_or_a_model(tm
 @pytest.mark.req("yoi.conform.57", "yoi.rule.080")
 @pytest.mark.parametrize("component", [wat.bad_utf8, wat.surrogate], ids=lambda made: made.__name__)
 async def test_output_that_is_no_utf8_is_told_in_the_protocols_words(tmp_path: Path, component: object) -> None:
-    async with house(tmp_path, Plugin(tmp_path, component(), tools=("call",)), limits=DOWN) as host:  # type: ignore[operator]
+    async with harness(tmp_path, Plugin(tmp_path, component(), tools=("call",)), limits=DOWN) as host:  # type: ignore[operator]
         result = await host.call_tool("call")
         assert " failed closed: WASM output error: guest output is not UTF-8: invalid utf-8" in result.text
         assert result.code == "BAD_ANSWER"
@@ -72,5 +72,5 @@ async def test_output_that_is_no_utf8_is_told_in_the_protocols_words(tmp_path: P
 @pytest.mark.req("yoi.edge.36")
 async def test_a_tools_description_is_shown_to_a_model_without_what_steers_or_hides(tmp_path: Path) -> None:
     said = {"name": "echo", "description": "says\x1b[31m it\u202e again\u2066\x9b0m\r\nand again"}
-    async with house(tmp_path, Plugin(tmp_path, wat.echo(), tools=(said,))) as host:
+    async with harness(tmp_path, Plugin(tmp_path, wat.echo(), tools=(said,))) as host:
         assert [spec.description for spec in host.tools] == ["says it again\nand again"]

@@ -16,7 +16,7 @@ from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.package_store import keep_copy, package_for
 from tests.agents.resident.parts import Answers, said
 from tests.app.houses import home_of, opened, sessions_of, unopened
-from tests.host.folders import House
+from tests.host.folders import Harness
 from tests.yoi import wat
 from tests.yoi.packages.making import enabled, files, granted, plugin, toml
 
@@ -42,20 +42,20 @@ def giving(*fs: dict[str, Any], content: dict[str, bytes] = ECHO, identity: str 
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def harness(tmp_path: Path) -> Harness:
     (tmp_path / "project").mkdir()
-    return House(tmp_path)
+    return Harness(tmp_path)
 
 
-def planned(house: House, *entries: dict[str, Any]) -> dict[str, Any]:
+def planned(harness: Harness, *entries: dict[str, Any]) -> dict[str, Any]:
     """What a session keeps that begins with these, as it comes out of its file."""
-    plugin(house.user, content=ECHO)
-    kept: dict[str, Any] = json.loads(msgspec.json.encode(plan_of(house.find(config=enabled(*entries)).guests)))
+    plugin(harness.user, content=ECHO)
+    kept: dict[str, Any] = json.loads(msgspec.json.encode(plan_of(harness.find(config=enabled(*entries)).guests)))
     return kept
 
 
-def restored(house: House, plan: dict[str, Any], *entries: dict[str, Any]) -> ResolvedPlugin:
-    [guest] = house.find(config=enabled(*entries, resolved=plan)).guests
+def restored(harness: Harness, plan: dict[str, Any], *entries: dict[str, Any]) -> ResolvedPlugin:
+    [guest] = harness.find(config=enabled(*entries, resolved=plan)).guests
     record: ResolvedPlugin = guest.plan
     return record
 
@@ -67,41 +67,43 @@ def folders(record: ResolvedPlugin) -> list[dict[str, Any]]:
 # -- what is granted now
 
 
-def test_a_grant_that_was_narrowed_is_narrow_in_a_session_that_goes_on(house: House) -> None:
-    plan = planned(house, giving(WIDE, config={"a": 1}))
-    assert folders(restored(house, plan, giving(WIDE))) == [WIDE]
-    now = restored(house, plan, giving(NARROW, config={"a": 2}))
+def test_a_grant_that_was_narrowed_is_narrow_in_a_session_that_goes_on(harness: Harness) -> None:
+    plan = planned(harness, giving(WIDE, config={"a": 1}))
+    assert folders(restored(harness, plan, giving(WIDE))) == [WIDE]
+    now = restored(harness, plan, giving(NARROW, config={"a": 2}))
     assert (folders(now), now.config) == ([NARROW], {"a": 2})
-    assert folders(restored(house, plan, giving(WIDE), giving(NARROW))) == [NARROW]  # the last counts
+    assert folders(restored(harness, plan, giving(WIDE), giving(NARROW))) == [NARROW]  # the last counts
     nothing = granted("user:echo", ECHO)
     nothing["grants"]["permissions"] = []
-    assert restored(house, plan, nothing).grants.permissions == ()
+    assert restored(harness, plan, nothing).grants.permissions == ()
 
 
-def test_contributions_that_were_left_out_since_are_left_out_in_a_session_that_goes_on(house: House) -> None:
+def test_contributions_that_were_left_out_since_are_left_out_in_a_session_that_goes_on(harness: Harness) -> None:
     service = b'\n[[services]]\nname = "svc"\ndescription = "d"\n'
     instance = ECHO["plugin.toml"].replace(b"plugin/tool@", b"plugin/instance@")
     content = {**ECHO, "plugin.toml": instance + service}
-    plugin(house.user, content=content)
+    plugin(harness.user, content=content)
     both = giving(WIDE, content=content)
-    plan = plan_of(house.find(config=enabled(both)).guests)
+    plan = plan_of(harness.find(config=enabled(both)).guests)
     assert plan is not None
-    assert restored(house, plan, both).enabled_surfaces == ("service", "tool", "wasm")
-    assert restored(house, plan, {**both, "surfaces": ["tool"]}).enabled_surfaces == ("tool",)
+    assert restored(harness, plan, both).enabled_surfaces == ("service", "tool", "wasm")
+    assert restored(harness, plan, {**both, "surfaces": ["tool"]}).enabled_surfaces == ("tool",)
 
 
-def test_what_was_granted_to_other_contents_since_is_nothing_to_a_session_that_goes_on(house: House) -> None:
-    plan = planned(house, giving(NARROW))
+def test_what_was_granted_to_other_contents_since_is_nothing_to_a_session_that_goes_on(harness: Harness) -> None:
+    plan = planned(harness, giving(NARROW))
     newer = reader(version="0.2.0")
-    now = restored(house, plan, giving(WIDE, content=newer, version="0.2.0"))
+    now = restored(harness, plan, giving(WIDE, content=newer, version="0.2.0"))
     assert (now.version, folders(now)) == ("0.1.0", [NARROW])
 
 
-def test_a_narrowed_grant_counts_also_beside_one_for_newer_contents_and_an_enablement_without_any_gives_none(house: House) -> None:
-    plan = planned(house, giving(WIDE))
+def test_a_narrowed_grant_counts_also_beside_one_for_newer_contents_and_an_enablement_without_any_gives_none(
+    harness: Harness,
+) -> None:
+    plan = planned(harness, giving(WIDE))
     newer = giving(WIDE, content=reader(version="0.2.0"), version="0.2.0")
-    assert folders(restored(house, plan, giving(NARROW), newer)) == [NARROW]
-    assert restored(house, plan, {"id": "user:echo"}).grants.empty
+    assert folders(restored(harness, plan, giving(NARROW), newer)) == [NARROW]
+    assert restored(harness, plan, {"id": "user:echo"}).grants.empty
 
 
 async def test_an_app_goes_on_with_the_narrowed_grant(tmp_path: Path) -> None:
@@ -121,20 +123,20 @@ async def test_an_app_goes_on_with_the_narrowed_grant(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_a_record_with_another_manifest_than_its_package_is_refused(house: House, copied: bool) -> None:
+def test_a_record_with_another_manifest_than_its_package_is_refused(harness: Harness, copied: bool) -> None:
     """A session's file may have been written by somebody else: what was granted to the contents is not for what that says."""
-    plan = planned(house, giving(NARROW))
-    record = restored(house, plan, giving(NARROW))
+    plan = planned(harness, giving(NARROW))
+    record = restored(harness, plan, giving(NARROW))
     if copied:
-        keep_copy(package_for(record, house.environ), house.environ)
-        (house.user / "echo.yoi-plugin").unlink()
-    assert package_for(record, house.environ).digest == record.digest
+        keep_copy(package_for(record, harness.environ), harness.environ)
+        (harness.user / "echo.yoi-plugin").unlink()
+    assert package_for(record, harness.environ).digest == record.digest
     [tool] = plan["records"][0]["manifest"]["tools"]
     tool["name"] = "bash"
-    evil = restored(house, plan, giving(NARROW))
+    evil = restored(harness, plan, giving(NARROW))
     assert [one.name for one in evil.manifest.tools] == ["bash"]
     with pytest.raises(BadManifest, match=": resolved plugin record does not fit its package$"):
-        package_for(evil, house.environ)
+        package_for(evil, harness.environ)
 
 
 # -- where it lies
@@ -151,24 +153,24 @@ def short(plan: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", SHORT)
-def test_a_path_that_is_in_no_project_is_told_as_such(house: House, path: str) -> None:
-    plan = short(planned(house, giving(NARROW)), path)
+def test_a_path_that_is_in_no_project_is_told_as_such(harness: Harness, path: str) -> None:
+    plan = short(planned(harness, giving(NARROW)), path)
     with pytest.raises(BadSettings, match="resolved plugin record has no path of a package"):
-        house.find(config=enabled(giving(NARROW, identity="project:echo"), resolved=plan))
+        harness.find(config=enabled(giving(NARROW, identity="project:echo"), resolved=plan))
 
 
 @pytest.mark.parametrize("path", ["", "x/y/z/a/b"])
-def test_a_path_that_is_not_absolute_is_nobodys(house: House, path: str) -> None:
-    plan = planned(house, giving(NARROW))
+def test_a_path_that_is_not_absolute_is_nobodys(harness: Harness, path: str) -> None:
+    plan = planned(harness, giving(NARROW))
     plan["records"][0]["package_path"] = path
     with pytest.raises(BadSettings, match="resolved plugin record has no path of a package"):
-        house.find(config=enabled(giving(NARROW), resolved=plan))
+        harness.find(config=enabled(giving(NARROW), resolved=plan))
 
 
 @pytest.mark.parametrize("path", SHORT)
 async def test_a_session_with_such_a_path_is_not_gone_on_with(tmp_path: Path, path: str) -> None:
     (tmp_path / "project").mkdir()
-    plan = short(planned(House(tmp_path), giving(NARROW)), path)
+    plan = short(planned(Harness(tmp_path), giving(NARROW)), path)
     (tmp_path / "home").mkdir(exist_ok=True)
     (tmp_path / "home" / "plugins.toml").write_text(toml(enabled(giving(NARROW, identity="project:echo"))))
     with sessions_of(tmp_path).new(os.fspath(tmp_path / "project"), agent="resident") as session:

@@ -86,7 +86,7 @@ async def test_a_plugins_tool_is_offered_through_mcp_under_the_same_grant(shell:
     """To a driven agent it is a tool of the server `serai`, and what it may do does not grow by that."""
     async with opened(tmp_path, installed=True) as app:
         assert shell.home == tmp_path / "home"
-        async with ToolEndpoint(GuestTools(app.house.tools, lambda: app.house.host), agent="claude") as endpoint:
+        async with ToolEndpoint(GuestTools(app.runtime.tools, lambda: app.runtime.host), agent="claude") as endpoint:
             talker = await Talker.greeted(endpoint)
             listed = await talker.ask(*talker.client.list())
             assert isinstance(listed, Listed)

@@ -15,7 +15,7 @@ from serai.dialects.yoi import worlds
 from serai.testing.yoi_host import YoiHost
 from tests.cli.guests import Shell, objects
 from tests.cli.test_new import own_tests
-from tests.yoi.authors.houses import Folder, house, kept, running
+from tests.yoi.authors.houses import Folder, harness, kept, running
 from tests.yoi.toolchains.conftest import Built, build, with_packages
 
 NOTE = 'one two\n three\t"four" \\ five\n\nlast, without its end'
@@ -31,7 +31,7 @@ async def test_an_example_in_a_host(built: Built, tmp_path: Path, name: str) -> 
     notes.mkdir()
     (notes / "a.txt").write_text(NOTE)
     (tmp_path / "secret.txt").write_text("not for plugins")
-    async with house(tmp_path, Folder(folder, notes), config={"first": "zero"}) as host:
+    async with harness(tmp_path, Folder(folder, notes), config={"first": "zero"}) as host:
         counted = await host.call_tool(f"{prefix}_count", {"path": "a.txt"})
         assert '{"lines":4,"words":10}' in counted.text
         refused = await host.call_tool(f"{prefix}_count", {"path": "a.md"})
@@ -90,7 +90,7 @@ def test_a_beginning_gives_back_what_it_is_given(built: Built, template: str) ->
 
 
 async def test_a_plugin_in_c_in_a_host(built: Built, tmp_path: Path) -> None:
-    async with house(tmp_path, Folder(built("c-component-tool"))) as host:
+    async with harness(tmp_path, Folder(built("c-component-tool"))) as host:
         for _ in range(3):
             assert (await host.call_tool("example_echo", {"text": "grüezi"})).text == "grüezi"
 
@@ -140,7 +140,7 @@ async def test_a_guest_in_c_with_the_five_exports_and_a_host_interface(tmp_path:
     shutil.copy(Path(scaffold.__file__).parent / "templates" / "yoi" / "yoi.h.txt", folder / "yoi.h")
     build(folder, path)
     (notes / "a.txt").write_text(NOTE)
-    async with house(tmp_path, Folder(folder, notes, ["read"])) as host:
+    async with harness(tmp_path, Folder(folder, notes, ["read"])) as host:
         assert NOTE in (await host.call_tool("c_read", {"path": "a.txt"})).text
         report = await kept(host, "in-c", "c_in", "hello")
         assert report.accepted

@@ -58,7 +58,7 @@ class Wires:
         return any(words in frame for frame in self.received)
 
 
-class House:
+class Harness:
     def __init__(self, spawner: PlainSpawner, deadlines: Deadlines, cache: str, log: Path) -> None:
         self.spawner: Spawner = spawner
         self.deadlines = deadlines
@@ -121,9 +121,9 @@ def compiled_plugins(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-async def house(spawner: PlainSpawner, deadlines: Deadlines, compiled_plugins: str, tmp_path: Path) -> AsyncIterator[House]:
-    house = House(spawner, deadlines, compiled_plugins, tmp_path / "log")
-    yield house
-    for worker in house.workers:
+async def harness(spawner: PlainSpawner, deadlines: Deadlines, compiled_plugins: str, tmp_path: Path) -> AsyncIterator[Harness]:
+    harness = Harness(spawner, deadlines, compiled_plugins, tmp_path / "log")
+    yield harness
+    for worker in harness.workers:
         await worker.stop()
-    os.close(house.stderr)
+    os.close(harness.stderr)

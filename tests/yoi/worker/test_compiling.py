@@ -19,7 +19,7 @@ from serai.host.adapters.yoi.program import engine
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch
 from tests.yoi import wat
-from tests.yoi.worker.conftest import LONG, House
+from tests.yoi.worker.conftest import LONG, Harness
 
 
 class Counting:
@@ -157,36 +157,36 @@ async def test_compiled_code_that_others_may_have_written_is_not_run(spawner: Pl
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
-async def test_what_is_damaged_is_compiled_anew(house: House, folder: str, damage: str) -> None:
-    house.cache = folder
-    counting = Counting(house.spawner)  # type: ignore[arg-type]
-    house.spawner = counting
-    await house.open(wat.echo())
+async def test_what_is_damaged_is_compiled_anew(harness: Harness, folder: str, damage: str) -> None:
+    harness.cache = folder
+    counting = Counting(harness.spawner)  # type: ignore[arg-type]
+    harness.spawner = counting
+    await harness.open(wat.echo())
     path = CompiledCodeCache(folder).path(key_of(wat.echo(), fuel=False))
     whole = Path(path).read_bytes()
     Path(path).unlink()  # the first worker has the old one open
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.write(descriptor, {"cut": whole[: len(whole) // 2], "noise": b"\x7fELF" + b"x" * 5000, "empty": b""}[damage])
     os.close(descriptor)
-    worker = await house.open(wat.echo())
-    assert await house.tool(worker, "raw", "x") == "x"
+    worker = await harness.open(wat.echo())
+    assert await harness.tool(worker, "raw", "x") == "x"
     assert sum("compiling" in launch.who for launch in counting.launched) == 2
 
 
 @pytest.mark.req("yoi.edge.34")
-async def test_what_runs_are_the_very_bytes_that_were_verified(house: House, tmp_path: Path, folder: str) -> None:
+async def test_what_runs_are_the_very_bytes_that_were_verified(harness: Harness, tmp_path: Path, folder: str) -> None:
     """The file is another one by the time it is compiled: nobody reads it again, for the compiler gets bytes and no path."""
-    house.cache = folder
-    counting = Counting(house.spawner)  # type: ignore[arg-type]
-    house.spawner = counting
+    harness.cache = folder
+    counting = Counting(harness.spawner)  # type: ignore[arg-type]
+    harness.spawner = counting
     package = tmp_path / "component.wasm"
     package.write_bytes(wat.echo())
     verified = package.read_bytes()
     package.write_bytes(wat.traps("start"))
-    worker = await house.open(verified)
+    worker = await harness.open(verified)
     assert await worker.call("start", ("null",), LONG) == '{"state":"running"}'
     assert not [argument for launch in counting.launched for argument in launch.argv if str(package) in argument]
-    sent = b"".join(house.wires.sent)
+    sent = b"".join(harness.wires.sent)
     assert str(package).encode() not in sent
     assert key_of(verified, fuel=False).encode() in sent
 

@@ -16,7 +16,7 @@ from serai.host.adapters.yoi.compiler import CompiledCodeCache, compiled, key_of
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch, Spawner
 from tests.yoi import wat
-from tests.yoi.worker.conftest import House
+from tests.yoi.worker.conftest import Harness
 from tests.yoi.worker.test_compiling import Counting
 from tests.yoi.worker.test_lying import _READY, Instead
 
@@ -38,34 +38,34 @@ def compilations(counting: Counting) -> int:
 
 
 @pytest.mark.parametrize("number", [*CRASHES, signal.SIGKILL, signal.SIGTERM])
-async def test_the_code_of_a_worker_that_crashed_is_made_anew(house: House, folder: str, number: signal.Signals) -> None:
+async def test_the_code_of_a_worker_that_crashed_is_made_anew(harness: Harness, folder: str, number: signal.Signals) -> None:
     """Not a signal from outside: wasmtime looks at the first of these, and goes on where no instruction was at fault."""
-    counting = Counting(house.spawner)  # type: ignore[arg-type]
-    house.cache = folder
-    house.spawner = Instead(counting, f"{_READY}read(); os.kill(os.getpid(), {int(number)})")
-    worker = await house.open(wat.echo())
+    counting = Counting(harness.spawner)  # type: ignore[arg-type]
+    harness.cache = folder
+    harness.spawner = Instead(counting, f"{_READY}read(); os.kill(os.getpid(), {int(number)})")
+    worker = await harness.open(wat.echo())
     with pytest.raises(PeerGone):
-        await house.tool(worker)
-    cause = await house.over
+        await harness.tool(worker)
+    cause = await harness.over
     assert cause.exit is not None
     assert cause.exit.signal == number
     crashed = number in CRASHES
     assert os.path.exists(CompiledCodeCache(folder).path(key_of(wat.echo(), fuel=False))) is not crashed
-    house.spawner = counting
-    again = await house.open(wat.echo())
-    assert await house.tool(again, "raw", "x") == "x"
+    harness.spawner = counting
+    again = await harness.open(wat.echo())
+    assert await harness.tool(again, "raw", "x") == "x"
     assert compilations(counting) == (2 if crashed else 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
-async def test_so_is_that_of_one_that_crashed_before_it_was_ready(house: House, folder: str, number: signal.Signals) -> None:
-    house.cache, real = folder, house.spawner
-    house.spawner = Instead(real, f"import os; os.kill(os.getpid(), {int(number)})")
+async def test_so_is_that_of_one_that_crashed_before_it_was_ready(harness: Harness, folder: str, number: signal.Signals) -> None:
+    harness.cache, real = folder, harness.spawner
+    harness.spawner = Instead(real, f"import os; os.kill(os.getpid(), {int(number)})")
     with pytest.raises(PeerGone):
-        await house.open(wat.echo())
+        await harness.open(wat.echo())
     assert os.path.exists(CompiledCodeCache(folder).path(key_of(wat.echo(), fuel=False))) is (number == signal.SIGKILL)
-    house.spawner = real
-    assert await house.tool(await house.open(wat.echo()), "raw", "x") == "x"
+    harness.spawner = real
+    assert await harness.tool(await harness.open(wat.echo()), "raw", "x") == "x"
 
 
 async def test_code_is_on_the_disk_before_it_has_its_name(

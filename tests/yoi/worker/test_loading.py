@@ -17,7 +17,7 @@ from serai.wire import process_tree
 from serai.wire.process import Child, Launch
 from tests.conftest import PATIENT
 from tests.yoi import wat
-from tests.yoi.worker.conftest import House
+from tests.yoi.worker.conftest import Harness
 
 EXPORTS = [(INSTANCE, name) for name in ("start", "handle-tool", "handle-ingress", "status", "stop")] + [(TOOL, "call")]
 
@@ -28,42 +28,42 @@ def short(world: str) -> str:
 
 @pytest.mark.req("yoi.conform.59")
 @pytest.mark.parametrize(("world", "name"), EXPORTS)
-async def test_a_missing_export_is_refused(house: House, world: str, name: str) -> None:
+async def test_a_missing_export_is_refused(harness: Harness, world: str, name: str) -> None:
     with pytest.raises(BadManifest) as caught:
-        await house.open(wat.missing_export(name, short(world)), world=world)
+        await harness.open(wat.missing_export(name, short(world)), world=world)
     assert caught.value.message.startswith(f"component does not export expected `{world}` {name} function: ")
 
 
 @pytest.mark.req("yoi.rule.005")
 @pytest.mark.parametrize(("world", "name"), EXPORTS)
-async def test_an_export_of_another_type_is_refused_before_anything_runs(house: House, world: str, name: str) -> None:
+async def test_an_export_of_another_type_is_refused_before_anything_runs(harness: Harness, world: str, name: str) -> None:
     """Its core start function would trap: that it does not shows that it was not run."""
     with pytest.raises(BadManifest) as caught:
-        await house.open(wat.mistyped_export(name, short(world)), world=world)
+        await harness.open(wat.mistyped_export(name, short(world)), world=world)
     assert caught.value.message.startswith(f"component does not export expected `{world}` {name} function: ")
-    assert not any(b'"go"' in frame for frame in house.wires.sent)
+    assert not any(b'"go"' in frame for frame in harness.wires.sent)
 
 
 @pytest.mark.req("yoi.conform.58")
 @pytest.mark.parametrize("name", ["wasi:cli/environment@0.2.0", "yoi:host/fs@2.0.0", "yoi:host/exec@1.0.0", "other:host/fs@1.0.0"])
-async def test_any_other_import_is_refused(house: House, name: str) -> None:
+async def test_any_other_import_is_refused(harness: Harness, name: str) -> None:
     with pytest.raises(BadManifest) as caught:
-        await house.open(wat.unknown_import(name))
+        await harness.open(wat.unknown_import(name))
     why = "no WASI filesystem, ambient network, environment, or other imports are available"
     assert caught.value.message == f"unsupported component import `{name}`; {why}"
 
 
-async def test_an_import_of_ours_with_another_type_is_refused(house: House) -> None:
+async def test_an_import_of_ours_with_another_type_is_refused(harness: Harness) -> None:
     """wasmtime does not look at the types of what we provide: a mistyped argument would be read as what it is not."""
     wrong = '(import "yoi:host/fs@1.0.0" (instance (export "read" (func (param "p" u64) (result string)))))'
     with pytest.raises(BadManifest, match="component is incompatible: read in `yoi:host/fs@1.0.0`"):
-        await house.open(wat.Guest().more(wrong).build())
+        await harness.open(wat.Guest().more(wrong).build())
     more = '(import "yoi:host/fs@1.0.0" (instance (export "remove" (func (param "p" string) (result string)))))'
     with pytest.raises(BadManifest, match="component is incompatible: there is no remove"):
-        await house.open(wat.Guest().more(more).build())
+        await harness.open(wat.Guest().more(more).build())
     function = '(import "yoi:host/fs@1.0.0" (func))'
     with pytest.raises(BadManifest, match="is no interface"):
-        await house.open(wat.Guest().more(function).build())
+        await harness.open(wat.Guest().more(function).build())
 
 
 @pytest.mark.req("yoi.conform.60")
@@ -72,11 +72,11 @@ async def test_an_import_of_ours_with_another_type_is_refused(house: House) -> N
     "data",
     [b"", b"placeholder", b"(component)", b"(module)", b"\x00asm", b"\x00asm\x01\x00\x00\x00", b"\x00asm\x0d\x00\x02\x00"],
 )
-async def test_what_is_no_component_never_reaches_the_compiler(house: House, data: bytes) -> None:
+async def test_what_is_no_component_never_reaches_the_compiler(harness: Harness, data: bytes) -> None:
     started: list[object] = []
-    house.spawner = _Nobody(started)
+    harness.spawner = _Nobody(started)
     with pytest.raises(BadManifest, match="^yoi:test: component is incompatible: "):
-        await house.open(data)
+        await harness.open(data)
     assert started == []
 
 
@@ -90,23 +90,23 @@ class _Nobody:
 
 
 @pytest.mark.req("yoi.conform.60")
-async def test_a_core_module_is_told_as_such(house: House) -> None:
+async def test_a_core_module_is_told_as_such(harness: Harness) -> None:
     with pytest.raises(BadManifest, match="component is incompatible: these are the bytes of a core module"):
-        await house.open(wat.core_module())
+        await harness.open(wat.core_module())
 
 
-async def test_a_damaged_component_is_refused_by_the_compiler(house: House) -> None:
+async def test_a_damaged_component_is_refused_by_the_compiler(harness: Harness) -> None:
     whole = wat.echo()
     with pytest.raises(BadManifest, match="component is incompatible: "):
-        await house.open(whole[:-20])
+        await harness.open(whole[:-20])
     with pytest.raises(BadManifest, match="component is incompatible: "):
-        await house.open(whole[:200] + b"\xff" * 50 + whole[250:])
+        await harness.open(whole[:200] + b"\xff" * 50 + whole[250:])
 
 
 @pytest.mark.req("yoi.rule.077")
-async def test_a_worker_has_nothing_of_its_surroundings(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_has_nothing_of_its_surroundings(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "not for a plugin")
-    worker = await house.open(wat.all_imports())
+    worker = await harness.open(wat.all_imports())
     proc = Path(f"/proc/{worker.pid}")
     names = [entry.partition(b"=")[0] for entry in proc.joinpath("environ").read_bytes().split(b"\0") if entry]
     assert names in ([], [process_tree.TAG.encode()])  # by that the watchdog knows it
@@ -118,8 +118,8 @@ async def test_a_worker_has_nothing_of_its_surroundings(house: House, monkeypatc
 
 
 @pytest.mark.req("yoi.rule.077")
-async def test_what_of_its_confinement_holds_is_told(house: House) -> None:
-    worker = await house.open(wat.echo())
+async def test_what_of_its_confinement_holds_is_told(harness: Harness) -> None:
+    worker = await harness.open(wat.echo())
     status = Path(f"/proc/{worker.pid}/status").read_text(encoding="ascii")
     said = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert ("no_new_privs" in worker.confined) == (said["NoNewPrivs"] == "1")
@@ -229,44 +229,44 @@ print(size, fcntl.fcntl(file, fcntl.F_GET_SEALS) == seals, fcntl.fcntl(file, fcn
 
 
 async def test_without_seccomp_and_landlock_it_goes_on_and_says_so(
-    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A machine whose kernel has neither: the worker is told that it is one."""
     argv = command("main")
     missing = "seccomp.MACHINE = 'other'; syscalls._SAME['landlock_create_ruleset'] = 999"
     spoiled = argv[4].replace("from program.main", f"from kernel import seccomp, syscalls; {missing}; from program.main")
     monkeypatch.setattr(module, "command", lambda entry: [*argv[:4], spoiled, *argv[5:]])
-    worker = await house.open(wat.echo())
+    worker = await harness.open(wat.echo())
     assert "seccomp" not in worker.confined
     assert "landlock" not in worker.confined
-    assert await house.tool(worker, "raw", "x") == "x"
+    assert await harness.tool(worker, "raw", "x") == "x"
 
 
-async def test_where_the_bindings_look_different_the_public_way_is_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_the_bindings_look_different_the_public_way_is_taken(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     argv = command("main")
     spoiled = argv[4].replace("from program.main", "import program.component as c; c._string_kind = lambda: 99; from program.main")
     monkeypatch.setattr(module, "command", lambda entry: [*argv[:4], spoiled, *argv[5:]])
-    worker = await house.open(wat.caller("fs", "read", wat.INPUT))
-    assert house.wires.has(b'"direct":false')
-    assert await house.tool(worker, "raw", "é") == "é"
-    assert "done" in await house.tool(worker, "call", "{}")
-    big = await house.open(wat.huge(70000))
+    worker = await harness.open(wat.caller("fs", "read", wat.INPUT))
+    assert harness.wires.has(b'"direct":false')
+    assert await harness.tool(worker, "raw", "é") == "é"
+    assert "done" in await harness.tool(worker, "call", "{}")
+    big = await harness.open(wat.huge(70000))
     with pytest.raises(OversizeFrame):
-        await house.tool(big)
+        await harness.tool(big)
 
 
-async def test_the_quick_way_is_taken_with_the_wasmtime_that_is_here(house: House) -> None:
-    await house.open(wat.echo())
-    assert house.wires.has(b'"direct":true')
+async def test_the_quick_way_is_taken_with_the_wasmtime_that_is_here(harness: Harness) -> None:
+    await harness.open(wat.echo())
+    assert harness.wires.has(b'"direct":true')
 
 
-async def test_a_worker_that_cannot_begin_says_why(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_cannot_begin_says_why(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "command", lambda entry: [sys.executable, "-I", "-S", "-c", "import nothing_of_that_name"])
     with pytest.raises(PeerGone, match="nothing_of_that_name"):
-        await house.open(wat.echo())
+        await harness.open(wat.echo())
 
 
-async def test_a_mute_worker_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mute_worker_is_given_up(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "command", lambda entry: [sys.executable, "-I", "-S", "-c", "import time; time.sleep(3600)"])
     with pytest.raises(PeerTimeout, match="did not begin"):
-        await house.open(wat.echo(), limits=PATIENT.but(hello=0.2))
+        await harness.open(wat.echo(), limits=PATIENT.but(hello=0.2))

@@ -18,7 +18,7 @@ from serai.wire.process import Child, Launch, Spawner
 from tests.conftest import PATIENT
 from tests.wire.helpers import Ends
 from tests.yoi import wat
-from tests.yoi.worker.conftest import LONG, House, never
+from tests.yoi.worker.conftest import LONG, Harness, never
 
 _BEGIN = """
 import os, sys, json
@@ -56,8 +56,8 @@ class Instead:
         return await self._spawner.spawn(launch)
 
 
-def lies(house: House, code: str) -> None:
-    house.spawner = Instead(house.spawner, code)
+def lies(harness: Harness, code: str) -> None:
+    harness.spawner = Instead(harness.spawner, code)
 
 
 IN_A_CALL = {
@@ -89,16 +89,16 @@ IN_A_CALL = {
 
 @pytest.mark.req("yoi.rule.077")
 @pytest.mark.parametrize("what", IN_A_CALL)
-async def test_an_odd_word_during_a_call_is_the_end_of_the_worker(house: House, what: str) -> None:
-    lies(house, _READY + f"read(); {IN_A_CALL[what]}; wait()")
-    worker = await house.open(wat.echo())
+async def test_an_odd_word_during_a_call_is_the_end_of_the_worker(harness: Harness, what: str) -> None:
+    lies(harness, _READY + f"read(); {IN_A_CALL[what]}; wait()")
+    worker = await harness.open(wat.echo())
     with Ends([worker.pid]) as ends:
         with pytest.raises(BadFrame, match="breaks the protocol"):
-            await asyncio.wait_for(house.tool(worker), LONG)
+            await asyncio.wait_for(harness.tool(worker), LONG)
         await worker.stop()
         assert ends.left_after(LONG) == set()
-    assert len(house.ends) == 1
-    assert house.asked == []
+    assert len(harness.ends) == 1
+    assert harness.asked == []
 
 
 WITHOUT_A_CALL = {
@@ -113,19 +113,19 @@ WITHOUT_A_CALL = {
 
 
 @pytest.mark.parametrize("what", WITHOUT_A_CALL)
-async def test_an_odd_word_without_a_call_is_the_end_of_the_worker(house: House, what: str) -> None:
-    lies(house, _READY + f"{WITHOUT_A_CALL[what]}; wait()")
+async def test_an_odd_word_without_a_call_is_the_end_of_the_worker(harness: Harness, what: str) -> None:
+    lies(harness, _READY + f"{WITHOUT_A_CALL[what]}; wait()")
     try:
-        await house.open(wat.echo())
+        await harness.open(wat.echo())
     except BadFrame:  # it came right behind `ready`: then it never began
-        assert house.ends == []
+        assert harness.ends == []
     else:
-        assert isinstance(await asyncio.wait_for(house.over, LONG), BadFrame)
-        assert len(house.ends) == 1
-    assert house.asked == []
+        assert isinstance(await asyncio.wait_for(harness.over, LONG), BadFrame)
+        assert len(harness.ends) == 1
+    assert harness.asked == []
 
 
-async def test_two_host_calls_at_once_are_one_too_many(house: House) -> None:
+async def test_two_host_calls_at_once_are_one_too_many(harness: Harness) -> None:
     begun = 0
 
     async def host(*_: object) -> str:
@@ -133,29 +133,29 @@ async def test_two_host_calls_at_once_are_one_too_many(house: House) -> None:
         begun += 1
         return await never()
 
-    lies(house, _READY + "read(); say(host(1), host(2)); wait()")
-    worker = await house.open(wat.echo(), host=host)
+    lies(harness, _READY + "read(); say(host(1), host(2)); wait()")
+    worker = await harness.open(wat.echo(), host=host)
     with pytest.raises(BadFrame, match="twice, or out of order"):
-        await asyncio.wait_for(house.tool(worker), LONG)
+        await asyncio.wait_for(harness.tool(worker), LONG)
     assert begun <= 1
 
 
-async def test_host_calls_after_the_answer_are_not_made(house: House) -> None:
-    lies(house, _READY + 'read(); say({"type": "ok", "id": 1, "text": "{}"}, host(1), host(2)); wait()')
-    worker = await house.open(wat.echo())
-    assert await asyncio.wait_for(house.tool(worker), LONG) == "{}"
-    assert isinstance(await asyncio.wait_for(house.over, LONG), BadFrame)
-    assert house.asked == []
+async def test_host_calls_after_the_answer_are_not_made(harness: Harness) -> None:
+    lies(harness, _READY + 'read(); say({"type": "ok", "id": 1, "text": "{}"}, host(1), host(2)); wait()')
+    worker = await harness.open(wat.echo())
+    assert await asyncio.wait_for(harness.tool(worker), LONG) == "{}"
+    assert isinstance(await asyncio.wait_for(harness.over, LONG), BadFrame)
+    assert harness.asked == []
 
 
-async def test_an_answer_while_a_host_call_is_under_way(house: House) -> None:
+async def test_an_answer_while_a_host_call_is_under_way(harness: Harness) -> None:
     async def host(*_: object) -> str:
         return await never()
 
-    lies(house, _READY + 'read(); say(host(1), {"type": "ok", "id": 1, "text": "{}"}); wait()')
-    worker = await house.open(wat.echo(), host=host)
+    lies(harness, _READY + 'read(); say(host(1), {"type": "ok", "id": 1, "text": "{}"}); wait()')
+    worker = await harness.open(wat.echo(), host=host)
     with pytest.raises(BadFrame):
-        await asyncio.wait_for(house.tool(worker), LONG)
+        await asyncio.wait_for(harness.tool(worker), LONG)
 
 
 SILENT = {
@@ -169,15 +169,15 @@ SILENT = {
 
 @pytest.mark.req("yoi.rule.079")
 @pytest.mark.parametrize("what", SILENT)
-async def test_who_does_not_answer_is_killed_at_the_deadline(house: House, what: str) -> None:
-    lies(house, _READY + SILENT[what])
-    worker = await house.open(wat.echo())
+async def test_who_does_not_answer_is_killed_at_the_deadline(harness: Harness, what: str) -> None:
+    lies(harness, _READY + SILENT[what])
+    worker = await harness.open(wat.echo())
     with Ends([worker.pid]) as ends:
         with pytest.raises(PeerTimeout):
-            await asyncio.wait_for(house.tool(worker, text='"' + "x" * 60000 + '"', timeout=0.2), LONG)
+            await asyncio.wait_for(harness.tool(worker, text='"' + "x" * 60000 + '"', timeout=0.2), LONG)
         await worker.stop()
         assert ends.left_after(LONG) == set()
-    assert len(house.ends) == 1
+    assert len(harness.ends) == 1
 
 
 BEGINNINGS = {
@@ -195,18 +195,18 @@ BEGINNINGS = {
 
 
 @pytest.mark.parametrize("what", BEGINNINGS)
-async def test_who_begins_oddly_never_begins(house: House, what: str) -> None:
-    lies(house, _BEGIN + BEGINNINGS[what])
+async def test_who_begins_oddly_never_begins(harness: Harness, what: str) -> None:
+    lies(harness, _BEGIN + BEGINNINGS[what])
     with pytest.raises(SeraiError) as caught:
-        await asyncio.wait_for(house.open(wat.echo(), limits=PATIENT.but(exit_grace=0.3)), LONG)
+        await asyncio.wait_for(harness.open(wat.echo(), limits=PATIENT.but(exit_grace=0.3)), LONG)
     assert isinstance(caught.value, BadFrame | PeerGone)
-    assert house.ends == []
+    assert harness.ends == []
 
 
-async def test_stale_for_ever_is_given_up(house: House) -> None:
-    lies(house, _BEGIN + 'read(); say({"type": "stale", "text": "another engine"}); wait()')
+async def test_stale_for_ever_is_given_up(harness: Harness) -> None:
+    lies(harness, _BEGIN + 'read(); say({"type": "stale", "text": "another engine"}); wait()')
     with pytest.raises(BadManifest, match="component is incompatible: another engine"):
-        await asyncio.wait_for(house.open(wat.echo()), LONG)
+        await asyncio.wait_for(harness.open(wat.echo()), LONG)
 
 
 _KEYS = st.sampled_from(["type", "id", "n", "args", "api", "function", "text", "size"])

@@ -14,7 +14,7 @@ from serai.errors import PeerTimeout
 from serai.host.adapters.yoi import worker as module
 from serai.plugins.bounds import Bounds
 from tests.yoi import wat
-from tests.yoi.worker.conftest import LONG, House
+from tests.yoi.worker.conftest import LONG, Harness
 
 pytestmark = pytest.mark.loops
 
@@ -35,12 +35,12 @@ class Held:
 
 
 @pytest.mark.req("yoi.rule.071")
-async def test_its_time_is_not_used_up_by_the_wait(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_time_is_not_used_up_by_the_wait(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     held, late, begun = Held(), [0.0], list[int]()
     monkeypatch.setattr(module, "monotonic", lambda: monotonic() + late[0])
-    worker = await house.open(wat.caller("fs", "read", "x"), host=held)
+    worker = await harness.open(wat.caller("fs", "read", "x"), host=held)
     tool = worker.call("handle-tool", ("call", "{}"), 3600.0)
-    event = worker.call("handle-ingress", ("in", "{}"), LONG, begun=lambda: begun.append(len(house.wires.sent)))
+    event = worker.call("handle-ingress", ("in", "{}"), LONG, begun=lambda: begun.append(len(harness.wires.sent)))
     behind = worker.call("handle-tool", ("count", "{}"), LONG)
     await held.asked.wait()
     assert not begun
@@ -51,18 +51,18 @@ async def test_its_time_is_not_used_up_by_the_wait(house: House, monkeypatch: py
     assert len(begun) == 1
     with pytest.raises(PeerTimeout):
         await behind
-    sent = [frame for frame in map(msgspec.json.decode, house.wires.sent) if frame["type"] == "call"]
+    sent = [frame for frame in map(msgspec.json.decode, harness.wires.sent) if frame["type"] == "call"]
     assert [frame["export"] for frame in sent] == ["handle-tool", "handle-ingress"]
     assert LONG / 2 < sent[1]["time"] <= LONG
 
 
 @pytest.mark.req("yoi.rule.071", "yoi.rule.079")
-async def test_from_its_turn_on_its_deadline_is_kept(house: House) -> None:
+async def test_from_its_turn_on_its_deadline_is_kept(harness: Harness) -> None:
     """By us, also when the worker hangs; the deadlines before it were far away."""
     held, guest = Held(), wat.Guest(imports=("fs",))
     guest.tool("call", guest.output("read", guest.host("fs", "read", "x")))
     guest.on("handle-ingress", f"(call $forever) {guest.answer('{}')}")
-    worker = await house.open(guest.build(), host=held, bounds=Bounds(start=3600.0))
+    worker = await harness.open(guest.build(), host=held, bounds=Bounds(start=3600.0))
     tool = worker.call("handle-tool", ("call", "{}"), 3600.0)
     event = worker.call("handle-ingress", ("in", "{}"), SOON, begun=lambda: os.kill(worker.pid, signal.SIGSTOP))
     await held.asked.wait()
@@ -74,9 +74,9 @@ async def test_from_its_turn_on_its_deadline_is_kept(house: House) -> None:
     assert caught.value.limit.value == SOON
 
 
-async def test_who_is_not_begun_when_the_worker_dies_was_never_told_so(house: House) -> None:
+async def test_who_is_not_begun_when_the_worker_dies_was_never_told_so(harness: Harness) -> None:
     begun: list[bool] = []
-    worker = await house.open(wat.spin())
+    worker = await harness.open(wat.spin())
     tool = worker.call("handle-tool", ("call", "{}"), 3600.0)
     event = worker.call("handle-ingress", ("in", "{}"), LONG, begun=lambda: begun.append(True))
     os.kill(worker.pid, signal.SIGKILL)

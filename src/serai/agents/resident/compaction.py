@@ -44,20 +44,20 @@ class MessageCounts(NamedTuple):
 class GuestCompaction:
     """One agent's. `conversation` is that of this moment; `quiet` says whether memory and disk agree now."""
 
-    def __init__(self, house: RunContext, conversation: Callable[[], Conversation], quiet: Callable[[], bool]) -> None:
-        self._house = house
+    def __init__(self, context: RunContext, conversation: Callable[[], Conversation], quiet: Callable[[], bool]) -> None:
+        self._context = context
         self._conversation = conversation
         self._quiet = quiet
-        self._stage: EventHub | None = None
+        self._hub: EventHub | None = None
         self._working: asyncio.Task[MessageCounts] | None = None  # one at a time
         self._moved = asyncio.Event()  # it may be quiet now
         self._failures = 0
         self._paused = float("-inf")  # until then
         self.clock: Callable[[], float] = monotonic
 
-    def open(self, stage: EventHub) -> None:
-        self._stage = stage
-        stage.listeners.append(self._heard)
+    def open(self, hub: EventHub) -> None:
+        self._hub = hub
+        hub.listeners.append(self._heard)
 
     async def close(self) -> None:
         if self._is_working():
@@ -68,9 +68,9 @@ class GuestCompaction:
     async def now(self) -> MessageCounts:
         """Have it done, whatever the threshold and earlier failures say. A `SeraiError` says why it was not."""
         if self._is_working():
-            raise TurnInFlight("the conversation is being shortened already", who=self._house.asker)
+            raise TurnInFlight("the conversation is being shortened already", who=self._context.asker)
         if not self._quiet():
-            raise TurnInFlight("a conversation is not shortened while tools run", who=self._house.asker)
+            raise TurnInFlight("a conversation is not shortened while tools run", who=self._context.asker)
         working = self._begin()
         try:
             await asyncio.wait([working])
@@ -106,8 +106,8 @@ class GuestCompaction:
                 self._begin().add_done_callback(self._over)
 
     def _is_due(self) -> bool:
-        at = self._house.compact_at()
-        if self._house.compactor is None or at <= 0 or self.clock() < self._paused:
+        at = self._context.compact_at()
+        if self._context.compactor is None or at <= 0 or self.clock() < self._paused:
             return False
         return len(self._conversation().messages) >= _LEAST and self._sent() >= at
 
@@ -153,9 +153,9 @@ class GuestCompaction:
         return self._put(old, new, tokens)
 
     async def _asked(self, old: tuple[ModelMessage, ...]) -> list[ModelMessage]:
-        compactor, limit = self._house.compactor, self._house.limits.compact
+        compactor, limit = self._context.compactor, self._context.limits.compact
         if compactor is None:
-            raise NotCapable("no compactor registered", who=self._house.asker)
+            raise NotCapable("no compactor registered", who=self._context.asker)
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
@@ -174,16 +174,16 @@ class GuestCompaction:
         if len(now) < len(old) or any(one is not other for one, other in zip(old, now, strict=False)):
             raise TurnInFlight("the conversation was changed meanwhile")  # it shrank, or is another one
         counts, messages = MessageCounts(len(now), len(now) - len(old) + len(new)), [*new, *now[len(old) :]]
-        if self._stage is not None:
-            self._stage.compacted(tuple(messages), tokens)  # first: what cannot be kept is not done
+        if self._hub is not None:
+            self._hub.compacted(tuple(messages), tokens)  # first: what cannot be kept is not done
         conversation.replace(messages)
         self._tell(Compacted(before=counts.before, after=counts.after, tokens=tokens))
         return counts
 
     def _tell(self, event: Compacted | NoticeEvent) -> None:
         try:
-            if self._stage is not None:
-                self._stage.emit(event)
+            if self._hub is not None:
+                self._hub.emit(event)
         except Exception:  # a listener's, such as a full disk: it is done all the same
             log.exception("%s could not be told to everybody", type(event).__name__)
 
@@ -202,12 +202,12 @@ class Compaction:
     """Shortens one conversation."""
 
     def __init__(
-        self, house: RunContext, scene: RunOutput, conversation: Conversation, shortening: GuestCompaction | None = None
+        self, context: RunContext, output: RunOutput, conversation: Conversation, shortening: GuestCompaction | None = None
     ) -> None:
         """`shortening` is a guest's compactor that may be at work on it already."""
         self._shortening = shortening
-        self._house = house
-        self._scene = scene
+        self._context = context
+        self._output = output
         self._conversation = conversation
 
     async def when_needed(self) -> None:
@@ -216,7 +216,7 @@ class Compaction:
             await self.now(when_full=True)
 
     def _is_full(self) -> bool:
-        window = self._house.model.context_window
+        window = self._context.model.context_window
         return bool(window) and self._conversation.tokens() > window * _FULL
 
     async def now(self, *, when_full: bool = False) -> bool:
@@ -231,18 +231,18 @@ class Compaction:
         new = asked or await self._by_summary(old)
         if resident_conversation.tokens(new) >= resident_conversation.tokens(old):
             return False
-        self._scene.compacted(tuple(new), tokens)  # first: what cannot be kept is not done
+        self._output.compacted(tuple(new), tokens)  # first: what cannot be kept is not done
         conversation.replace(new)
-        self._scene.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
+        self._output.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
         return True
 
     async def _by_compactor(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         """Empty when there is none, or it failed."""
-        if self._house.compactor is None:
+        if self._context.compactor is None:
             return []
         try:
-            async with asyncio.timeout(self._house.limits.compact):
-                return resident_conversation.repair_messages(await self._house.compactor(messages))
+            async with asyncio.timeout(self._context.limits.compact):
+                return resident_conversation.repair_messages(await self._context.compactor(messages))
         except Exception as error:
             log.warning("the compactor failed: %r", error)
             self._tell(f"the compactor failed, the conversation is summarised instead: {_words(error)}")
@@ -265,7 +265,7 @@ class Compaction:
 
     def _cut(self, messages: Sequence[ModelMessage]) -> int:
         """Where the newest part begins: at a message that needs none before it."""
-        room = int(self._house.model.context_window * _KEPT) or resident_conversation.tokens(messages) // 4
+        room = int(self._context.model.context_window * _KEPT) or resident_conversation.tokens(messages) // 4
         cut, kept = len(messages), 0
         while cut and kept <= room:
             cut -= 1
@@ -277,24 +277,24 @@ class Compaction:
         return cut
 
     async def _summary(self, messages: Sequence[ModelMessage]) -> str:
-        house = self._house
-        room = int(house.model.context_window * _FULL * 2) or 400_000  # characters; half of what fits, to be safe
+        context = self._context
+        room = int(context.model.context_window * _FULL * 2) or 400_000  # characters; half of what fits, to be safe
         told = "\n\n".join(map(_told, messages))
         if len(told) > room:
             told = told[: room // 2] + "\n\n[…]\n\n" + told[-room // 2 :]
         prompt = resident_conversation.user(f"{_TASK}\n\n<conversation>\n{told}\n</conversation>")
-        request = ModelRequest(house.model, (prompt,), options=house.options)
-        completion = await ModelCall(RunOutput(), house.limits).get(house.provider, request)
-        usage = resident_conversation.with_cost(house.model, completion.usage)
+        request = ModelRequest(context.model, (prompt,), options=context.options)
+        completion = await ModelCall(RunOutput(), context.limits).get(context.provider, request)
+        usage = resident_conversation.with_cost(context.model, completion.usage)
         self._conversation.usage = resident_conversation.add_usage(self._conversation.usage, usage)
-        self._scene.emit(UsageReported(usage=usage, total=self._conversation.usage))
+        self._output.emit(UsageReported(usage=usage, total=self._conversation.usage))
         text = "".join(block.text for block in completion.message.content if isinstance(block, TextBlock)).strip()
         if not text:
-            raise ModelFailed("it gave no summary", who=house.model.key)
+            raise ModelFailed("it gave no summary", who=context.model.key)
         return text
 
     def _tell(self, text: str) -> None:
-        self._scene.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
+        self._output.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
 
 
 def _words(error: Exception) -> str:

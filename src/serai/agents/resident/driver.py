@@ -37,12 +37,12 @@ def key_of(prompt: str) -> str:
 class BackgroundRuns:
     """What runs on the side, by key. `tools` are the agent's, with its filter."""
 
-    def __init__(self, house: RunContext, tools: ToolSet, tell: Callable[[str], None]) -> None:
-        self._house = house
+    def __init__(self, context: RunContext, tools: ToolSet, tell: Callable[[str], None]) -> None:
+        self._context = context
         self._tools = tools
         self._tell = tell
         self._tasks: dict[str, asyncio.Task[str]] = {}
-        self._scenes: dict[str, RunOutput] = {}
+        self._outputs: dict[str, RunOutput] = {}
         self.ready = False
 
     @property
@@ -56,9 +56,9 @@ class BackgroundRuns:
         key = key_of(prompt)
         if key in self._tasks:
             raise NotAllowed(f'background task "{key}" already running', hint="wait for it, or cancel it")
-        self._scenes[key] = scene = RunOutput()
-        self._tasks[key] = task = asyncio.get_running_loop().create_task(self._work(prompt, scene), name=f"background {key}")
-        task.add_done_callback(lambda _task: (self._tasks.pop(key), self._scenes.pop(key)))  # also when it never began
+        self._outputs[key] = output = RunOutput()
+        self._tasks[key] = task = asyncio.get_running_loop().create_task(self._work(prompt, output), name=f"background {key}")
+        task.add_done_callback(lambda _task: (self._tasks.pop(key), self._outputs.pop(key)))  # also when it never began
         return key
 
     async def result(self, key: str) -> str:
@@ -69,13 +69,13 @@ class BackgroundRuns:
     async def cancel(self, key: str = "") -> None:
         """That one, or all of them."""
         tasks = [task for name, task in self._tasks.items() if key in ("", name)]
-        for name, scene in self._scenes.items():
+        for name, output in self._outputs.items():
             if key in ("", name):
-                scene.stop()
+                output.stop()
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=self._house.limits.interrupt)
+            await asyncio.wait(tasks, timeout=self._context.limits.interrupt)
 
     async def idle(self) -> None:
         """Until nothing runs on the side."""
@@ -86,9 +86,9 @@ class BackgroundRuns:
         self.ready = False
         await self.cancel()
 
-    async def _work(self, prompt: str, scene: RunOutput) -> str:
+    async def _work(self, prompt: str, output: RunOutput) -> str:
         tools = ToolSet(self._tools.box, only=self._tools.filter, background=True)
-        run = Run(self._house, scene, Conversation(), tools, most=self._house.limits.background_steps, ids="background-")
+        run = Run(self._context, output, Conversation(), tools, most=self._context.limits.background_steps, ids="background-")
         try:
             run.begin(Prompt(prompt))
             text = (await run.play()).text
@@ -123,7 +123,7 @@ class SharedResources:
 
 
 class Resident(Driver):
-    """Drives a model. `house` is what it works with; `before` what was said in the session until now."""
+    """Drives a model. `context` is what it works with; `before` what was said in the session until now."""
 
     name = "resident"
     capabilities = Capabilities(
@@ -133,7 +133,7 @@ class Resident(Driver):
 
     def __init__(
         self,
-        house: RunContext,
+        context: RunContext,
         tools: ToolBox,
         *,
         before: Iterable[ModelMessage] = (),
@@ -144,40 +144,40 @@ class Resident(Driver):
         shared: SharedResources | None = None,
     ) -> None:
         """`notice` is told at the first turn, `on_model` which model it is; `shared` is what is closed at the end."""
-        self.house = house
+        self.context = context
         self.tools = ToolSet(tools)
         self.conversation = Conversation(conversation.repair_messages(before))
         self.session_id = session_id or str(uuid.uuid4())
-        self.backgrounds = BackgroundRuns(house, self.tools, self._tell)
+        self.backgrounds = BackgroundRuns(context, self.tools, self._tell)
         self._switch = switch
         self._notice = notice
         self._on_model = on_model
         self._shared = shared or SharedResources()
         self._opened = False
-        self._stage: EventHub | None = None
+        self._hub: EventHub | None = None
         self._run: Run | None = None
-        self.shortening = GuestCompaction(house, lambda: self.conversation, self._is_quiet)
+        self.shortening = GuestCompaction(context, lambda: self.conversation, self._is_quiet)
         self._playing: asyncio.Task[TurnResult] | None = None
 
     @property
-    def stage(self) -> EventHub:
-        if self._stage is None:
+    def hub(self) -> EventHub:
+        if self._hub is None:
             raise Closed("the resident is not open", who=self.name)
-        return self._stage
+        return self._hub
 
-    async def open(self, stage: EventHub) -> None:
-        self._stage = stage
+    async def open(self, hub: EventHub) -> None:
+        self._hub = hub
         self._opened = True
-        self.shortening.open(stage)
+        self.shortening.open(hub)
         self._shared.take()
-        self._on_model(self.house.model.key)
-        stage.emit(SessionStarted(session=self.session_id, messages=len(self.conversation.messages)))
+        self._on_model(self.context.model.key)
+        hub.emit(SessionStarted(session=self.session_id, messages=len(self.conversation.messages)))
         self.backgrounds.ready = True
 
     async def run(self, prompt: Prompt) -> TurnResult:
-        scene = RunOutput(self.stage)
-        most, shortening = self.house.limits.steps, self.shortening
-        self._run = run = Run(self.house, scene, self.conversation, self.tools, most=most, shortening=shortening)
+        output = RunOutput(self.hub)
+        most, shortening = self.context.limits.steps, self.shortening
+        self._run = run = Run(self.context, output, self.conversation, self.tools, most=most, shortening=shortening)
         try:
             if self._notice:
                 self._tell(self._notice)
@@ -190,7 +190,7 @@ class Resident(Driver):
             raise TurnFailed(error, run.result(status, str(error))) from error
         finally:
             run.end()
-            scene.shut()
+            output.shut()
             self._run = self._playing = None
 
     async def _played(self, run: Run, playing: asyncio.Task[TurnResult]) -> TurnResult:
@@ -211,7 +211,7 @@ class Resident(Driver):
 
     def _mark(self) -> str:
         """Says in the conversation that the turn was ended on purpose, as it says on disk."""
-        turn = self.stage.turn
+        turn = self.hub.turn
         reason = (turn.reason if turn is not None else "") or "interrupted"
         if turn is None or turn.marks:
             self.conversation.add(conversation.abort_marker(reason))
@@ -219,7 +219,7 @@ class Resident(Driver):
 
     def _is_quiet(self) -> bool:
         """Nothing is said in the conversation that is not on disk, or the other way round."""
-        return self.stage.turn is None if self._run is None else self._run.quiet
+        return self.hub.turn is None if self._run is None else self._run.quiet
 
     async def interrupt(self, reason: str) -> None:  # noqa: ARG002
         if self._run is not None:
@@ -238,16 +238,16 @@ class Resident(Driver):
     async def set_model(self, query: str) -> str:
         if self._switch is None:
             raise self.lacks("switch_model")
-        self.house.model, self.house.provider = self._switch(query)
-        self._on_model(self.house.model.key)
-        return self.house.model.key
+        self.context.model, self.context.provider = self._switch(query)
+        self._on_model(self.context.model.key)
+        return self.context.model.key
 
     async def compact(self) -> None:
-        await Compaction(self.house, RunOutput(self.stage), self.conversation, self.shortening).now()
+        await Compaction(self.context, RunOutput(self.hub), self.conversation, self.shortening).now()
 
     def fork(self) -> Resident:
         fork = Resident(
-            replace(self.house), self.tools.box, before=self.conversation.messages, switch=self._switch, shared=self._shared
+            replace(self.context), self.tools.box, before=self.conversation.messages, switch=self._switch, shared=self._shared
         )
         fork.tools.like(self.tools)
         return fork
@@ -260,4 +260,4 @@ class Resident(Driver):
             await self._shared.give_back()
 
     def _tell(self, text: str) -> None:
-        self.stage.emit(NoticeEvent(notice=Notice(text, "info", "serai")))
+        self.hub.emit(NoticeEvent(notice=Notice(text, "info", "serai")))

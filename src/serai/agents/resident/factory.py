@@ -29,7 +29,7 @@ def resident(
     cwd: str | os.PathLike[str] = ".",
     model: str | Model = "",
     provider: ModelProvider | None = None,
-    shelf: ProviderPool | None = None,
+    provider_pool: ProviderPool | None = None,
     tools: ToolBox | None = None,
     also: Sequence[str | os.PathLike[str]] = (),
     decide: DecideCall | None = None,
@@ -50,8 +50,8 @@ def resident(
     """A session with the resident.
 
     * `model`: a query as `serai run --model` takes it, or a `Model`; empty means the one that is configured, or that a key is there
-      for, or the offline parrot. `provider` streams it, if it is none of the usual ones; `shelf` has those that somebody else
-      uses too, and closes.
+      for, or the offline parrot. `provider` streams it, if it is none of the usual ones; `provider_pool` has those that
+      somebody else uses too, and closes.
     * `tools`: what it may call; without them the built-in tools, confined to `cwd` and the folders of `also`.
     * `decide`: may this call run? Without it every call is an `Approval` for whoever reads the turn.
     * `compactor` shortens a conversation that has grown too long; `compact_at` says after how many tokens it is asked, 0 for only
@@ -67,10 +67,10 @@ def resident(
     folder = os.path.realpath(os.fspath(cwd))
     if not os.path.isdir(folder):
         raise BadSettings("it is no folder", who=folder, hint="give an existing folder as cwd")
-    mine = ProviderPool(environ, settings, limits) if shelf is None else None
-    shelf = mine or shelf
-    assert shelf is not None
-    chosen, streams, notice = shelf.take(model, provider, unchecked=True)
+    mine = ProviderPool(environ, settings, limits) if provider_pool is None else None
+    provider_pool = mine or provider_pool
+    assert provider_pool is not None
+    chosen, streams, notice = provider_pool.take(model, provider, unchecked=True)
     base = _base(environ, settings) if system is None else system
     order = _order(settings)
     told = sections if callable(sections) else tuple(sections)
@@ -78,7 +78,7 @@ def resident(
     def parts() -> PromptParts:
         return PromptParts(base=base, sections=tuple(told()) if callable(told) else told, order=order)
 
-    house = RunContext(
+    context = RunContext(
         model=chosen,
         provider=streams,
         limits=limits,
@@ -96,13 +96,13 @@ def resident(
         tools = BuiltInTools(
             folder,
             spawner=spawner,
-            outside=lambda call, path: path in house.approved.get(id(call), ()),
+            outside=lambda call, path: path in context.approved.get(id(call), ()),
             also=also,
             undo=FileSnapshots.usual(environ, limits=limits),
             limits=limits,
             environ=environ,
         )
-        house.leads_outside = tools.leads_outside
+        context.leads_outside = tools.leads_outside
 
     async def close() -> None:
         if spawner is not None:
@@ -113,11 +113,11 @@ def resident(
     stored = _stored(store)
     said = stored.messages() if stored is not None else []
     driver = Resident(
-        house,
+        context,
         tools,
         before=[*history, *map(to_model_message, said)],
         session_id=session_id or (stored.id if stored is not None else ""),
-        switch=lambda query: shelf.take(query, None)[:2],
+        switch=lambda query: provider_pool.take(query, None)[:2],
         notice=notice,
         on_model=lambda key: _remember(store, key),
         shared=SharedResources(close),

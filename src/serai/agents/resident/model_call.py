@@ -34,8 +34,8 @@ async def yield_to_loop() -> None:
 class ModelCall:
     """Gets one answer. `partial` is what had come of it when it failed or was cancelled."""
 
-    def __init__(self, scene: RunOutput, limits: Limits, *, hold_text: bool = False) -> None:
-        self._scene = scene
+    def __init__(self, output: RunOutput, limits: Limits, *, hold_text: bool = False) -> None:
+        self._output = output
         self._limits = limits
         self._hold = hold_text
         self.held: list[Event] = []  # text that waits for the interceptors
@@ -54,14 +54,14 @@ class ModelCall:
         """Raises `ModelFailed`, the last one when all attempts failed."""
         most = self._limits.model_attempts
         for attempt in range(1, most + 1):
-            self._scene.check()
+            self._output.check()
             try:
                 return await self._attempt(provider, request)
             except ModelFailed as error:
                 wait = self._wait(error, attempt)
                 if attempt == most or wait is None:
                     raise
-                self._scene.emit(Retrying(attempt=attempt, most=most, wait=wait, error=str(error)))
+                self._output.emit(Retrying(attempt=attempt, most=most, wait=wait, error=str(error)))
                 await asyncio.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
@@ -101,7 +101,7 @@ class ModelCall:
 
     async def _read(self, stream: AsyncIterator[Chunk | Completion], key: str) -> Completion:
         idle, most, size = self._limits.model_idle, self._limits.model_answer, 0
-        scene = self._scene
+        output = self._output
         loop = asyncio.get_running_loop()
         moved = breathed = loop.time()
         deadline = asyncio.timeout_at(moved + idle)
@@ -114,9 +114,9 @@ class ModelCall:
                     if isinstance(piece, Completion):
                         return self._checked(piece, key)
                     self._take(piece)
-                    if scene.crowded:
+                    if output.crowded:
                         deadline.reschedule(None)  # whoever reads us is slow, not the model
-                        await scene.room()
+                        await output.room()
                         moved = 0.0
                     if (now := loop.time()) - breathed > _SLICE:
                         await yield_to_loop()
@@ -143,7 +143,7 @@ class ModelCall:
         if self._hold and piece.what == "text":
             self.held.append(event)
         else:
-            self._scene.emit(event)
+            self._output.emit(event)
 
 
 def _length(message: ModelMessage) -> int:

@@ -44,8 +44,8 @@ class Run:
 
     def __init__(
         self,
-        house: RunContext,
-        scene: RunOutput,
+        context: RunContext,
+        output: RunOutput,
         conversation: Conversation,
         tools: ToolSet,
         *,
@@ -54,8 +54,8 @@ class Run:
         shortening: GuestCompaction | None = None,
     ) -> None:
         """`ids` stands before those of its calls, so that they are nobody else's; `shortening` is that of its conversation."""
-        self._house = house
-        self._scene = scene
+        self._context = context
+        self._output = output
         self._conversation = conversation
         self._tools = tools
         self._most = most
@@ -66,26 +66,26 @@ class Run:
         self._closed = False  # nothing is steered in any more: no model would see it
         self._calling: ToolCalls | None = None
         self._answering: ModelCall | None = None
-        self._model = house.model  # of the step that runs
+        self._model = context.model  # of the step that runs
         self._usage = Usage()
         self._step = 0
         self._text = ""
-        self._compacting = Compaction(house, scene, conversation, shortening)
+        self._compacting = Compaction(context, output, conversation, shortening)
         self.quiet = False  # the conversation is on disk as it is here: nothing was said that is not settled
 
     def begin(self, prompt: Prompt) -> None:
         """From here on the prompt is part of the conversation, whatever happens."""
         before = len(self._conversation.messages)
-        self._system = self._house.system(self._tools)
-        self._first = self._house.system(self._tools, prompt.system) if prompt.system else self._system
+        self._system = self._context.system(self._tools)
+        self._first = self._context.system(self._tools, prompt.system) if prompt.system else self._system
         self._conversation.add(conversation.user(prompt.text, prompt.images))
-        self._scene.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=self._first))
+        self._output.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=self._first))
         self.quiet = True
 
     def steer(self, text: str) -> None:
         """Before the next call of the model; tools that may be cancelled are (spec piglet 6.4)."""
         if self._closed or (self._calling is not None and self._calling.denied is not None):
-            raise Closed("the turn is about to end", who=self._house.asker, hint="send it as a prompt")
+            raise Closed("the turn is about to end", who=self._context.asker, hint="send it as a prompt")
         self._steering.append(text)
         if self._calling is not None:
             self._calling.steered()
@@ -93,7 +93,7 @@ class Run:
     def stop(self) -> None:
         """It is to end: nothing more is begun or steered in."""
         self._closed = True
-        self._scene.stop()
+        self._output.stop()
 
     def abandon(self) -> None:
         """It does not end, and is left behind: what had come of it stays."""
@@ -130,16 +130,16 @@ class Run:
 
     async def _one_step(self) -> bool:
         """Ask the model and run its calls; whether it is to be asked again."""
-        self._scene.check()
+        self._output.check()
         self._take_steering()
         self._step += 1
         self._calling = None
         self._closed = self._closed or self._step >= self._most  # no later step would take what is steered now
-        self._scene.emit(StepStarted(step=self._step))
+        self._output.emit(StepStarted(step=self._step))
         calls = (await self._answer()).message.calls
         await yield_to_loop()  # a step is told and kept at once, which takes a while
         denied = bool(calls) and await self._call(calls)
-        self._scene.emit(StepSettled(step=self._step))
+        self._output.emit(StepSettled(step=self._step))
         self.quiet = True
         await yield_to_loop()
         if denied:
@@ -148,7 +148,7 @@ class Run:
         if not calls and not self._steering:
             return False
         if self._step >= self._most:
-            self._scene.emit(StepsExhausted(count=self._step, most=self._most))
+            self._output.emit(StepsExhausted(count=self._step, most=self._most))
             limit = LimitHit("steps", self._most)
             raise TurnLimit("the model wanted to go on, and may not", who=self._model.key, limit=limit)
         return True
@@ -160,11 +160,11 @@ class Run:
 
     async def _answer(self) -> Completion:
         """The model's answer, told and kept. Who switches the model in the meantime means the next step."""
-        self._model, provider = self._house.model, self._house.provider
+        self._model, provider = self._context.model, self._context.provider
         if refusal := await self._refusal():
-            self._scene.emit(StepEnded(step=self._step, stop="error", error=refusal))
+            self._output.emit(StepEnded(step=self._step, stop="error", error=refusal))
             raise NotAllowed(refusal, who=self._model.key)
-        self._answering = answering = ModelCall(self._scene, self._house.limits, hold_text=self._house.interceptors.hold_text)
+        self._answering = answering = ModelCall(self._output, self._context.limits, hold_text=self._context.interceptors.hold_text)
         try:
             try:
                 completion = await answering.get(provider, self._request())
@@ -175,7 +175,7 @@ class Run:
         except ModelFailed as error:
             self._keep_partial(answering, "error", str(error))
             raise
-        completion = _sound(completion, self._step, self._house.asker, self._ids)
+        completion = _sound(completion, self._step, self._context.asker, self._ids)
         await self._tell(answering, completion)
         if completion.stop == "error":
             hint = "say it in another way, or to another model"
@@ -184,19 +184,19 @@ class Run:
 
     async def _refusal(self) -> str:
         try:
-            return await self._house.interceptors.before_step(self._step)
+            return await self._context.interceptors.before_step(self._step)
         except asyncio.CancelledError:  # what has begun for all to see has an end
-            self._scene.emit(StepEnded(step=self._step, stop="aborted"))
+            self._output.emit(StepEnded(step=self._step, stop="aborted"))
             raise
         except Exception as error:  # who cannot say yes has not said it (design rule 7)
             log.exception("an interceptor failed")
             return f"an interceptor failed: {error}"
 
     def _request(self) -> ModelRequest:
-        messages = conversation.cap_messages(self._conversation.messages, self._house.limits.history)
+        messages = conversation.cap_messages(self._conversation.messages, self._context.limits.history)
         tools = self._tools.told(compact=is_small_model(self._model))
         system = self._first if self._step == 1 else self._system
-        return ModelRequest(self._model, tuple(messages), system, tools, self._house.options)
+        return ModelRequest(self._model, tuple(messages), system, tools, self._context.options)
 
     async def _tell(self, answering: ModelCall, completion: Completion) -> None:
         usage = conversation.with_cost(self._model, completion.usage)
@@ -205,26 +205,26 @@ class Run:
         shown = await self._shown(said)
         self._answering, self.quiet = None, False
         self._conversation.add(message)
-        self._scene.answered(message, self._model.key)
+        self._output.answered(message, self._model.key)
         for piece in answering.held if shown is said else ():
-            self._scene.emit(piece)
+            self._output.emit(piece)
         if shown is not None:
-            self._scene.emit(shown)
+            self._output.emit(shown)
         self._text = shown.text if shown is not None else ""
         for call in message.calls:
-            self._scene.emit(ToolCalled(call=call))
+            self._output.emit(ToolCalled(call=call))
         self._spend(usage)
-        self._scene.emit(StepEnded(step=self._step, stop=completion.stop))
+        self._output.emit(StepEnded(step=self._step, stop=completion.stop))
 
     async def _shown(self, said: events.Message) -> events.Message | None:
         """What may be seen of it; a message without text is nobody's to intercept."""
         if not said.text:
             return said
         try:
-            return await self._house.interceptors.message(said)
+            return await self._context.interceptors.message(said)
         except Exception as error:  # what might be hidden is (design rule 7)
             log.exception("an interceptor failed")
-            self._scene.emit(events.NoticeEvent(notice=Notice(f"what the model said is not shown: {error}", "warn", "serai")))
+            self._output.emit(events.NoticeEvent(notice=Notice(f"what the model said is not shown: {error}", "warn", "serai")))
             return None
 
     def _made(self, message: ModelMessage, usage: Usage, stop: events.Stop, error: str = "") -> ModelMessage:
@@ -234,11 +234,11 @@ class Run:
     def _spend(self, usage: Usage) -> None:
         self._usage = conversation.add_usage(self._usage, usage)
         self._conversation.spend(usage)
-        self._scene.emit(events.UsageReported(usage=usage, total=self._conversation.usage))
+        self._output.emit(events.UsageReported(usage=usage, total=self._conversation.usage))
 
     async def _call(self, calls: Sequence[ToolCall]) -> bool:
         """Whether somebody wants the turn to end here."""
-        self._calling = calling = ToolCalls(self._scene, self._tools, self._house)
+        self._calling = calling = ToolCalls(self._output, self._tools, self._context)
         try:
             await calling.run(calls)
         finally:
@@ -253,10 +253,10 @@ class Run:
         partial = self._made(answering.partial, Usage(), stop, error)
         if partial.content or partial.thinking:
             self._conversation.add(partial)
-            self._scene.answered(partial, self._model.key)
+            self._output.answered(partial, self._model.key)
         if partial.content:
-            self._scene.emit(events.Message(content=partial.content, model=self._model.key))
-        self._scene.emit(StepEnded(step=self._step, stop=stop, error=error))
+            self._output.emit(events.Message(content=partial.content, model=self._model.key))
+        self._output.emit(StepEnded(step=self._step, stop=stop, error=error))
 
 
 def _sound(completion: Completion, step: int, asker: str, ids: str) -> Completion:

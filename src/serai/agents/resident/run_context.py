@@ -63,8 +63,8 @@ def _note(tool: ToolSpec, parts: PromptParts) -> str:
 class RunOutput:
     """What a run may say and ask. Without a stage nobody hears it, and nobody is there to approve anything."""
 
-    def __init__(self, stage: EventHub | None = None) -> None:
-        self._stage = stage
+    def __init__(self, hub: EventHub | None = None) -> None:
+        self._hub = hub
         self._requests = 0
         self._stopped = False
 
@@ -75,7 +75,7 @@ class RunOutput:
     def shut(self) -> None:
         """Nothing is told any more."""
         self._stopped = True
-        self._stage = None
+        self._hub = None
 
     def check(self) -> None:
         """Before something is begun. Some swallow their cancellation: then this is it."""
@@ -83,35 +83,35 @@ class RunOutput:
             raise asyncio.CancelledError
 
     def emit(self, event: Event) -> None:
-        if self._stage is not None:
-            self._stage.emit(event)
+        if self._hub is not None:
+            self._hub.emit(event)
 
     async def ask(self, approval: Approval) -> Decision:
-        return Deny("nobody is there to approve it") if self._stage is None else await self._stage.ask(approval)
+        return Deny("nobody is there to approve it") if self._hub is None else await self._hub.ask(approval)
 
     def new_id(self, kind: str) -> str:
         self._requests += 1
-        return f"{kind}-{self._requests}" if self._stage is None else self._stage.new_id(kind)
+        return f"{kind}-{self._requests}" if self._hub is None else self._hub.new_id(kind)
 
     @property
     def crowded(self) -> bool:
         """Whoever reads the turn is far behind."""
-        return self._stage is not None and self._stage.turn is not None and self._stage.turn.crowded
+        return self._hub is not None and self._hub.turn is not None and self._hub.turn.crowded
 
     async def room(self) -> None:
         """Wait until they have caught up."""
-        if self._stage is not None:
-            await self._stage.room()
+        if self._hub is not None:
+            await self._hub.room()
         await asyncio.sleep(0)
 
     def answered(self, message: ModelMessage, model: str) -> None:
         """All that the model said, for who keeps the conversation: what is shown of it may be less."""
-        if self._stage is not None:
-            self._stage.answered(message, model)
+        if self._hub is not None:
+            self._hub.answered(message, model)
 
     def compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
-        if self._stage is not None:
-            self._stage.compacted(messages, tokens)
+        if self._hub is not None:
+            self._hub.compacted(messages, tokens)
 
 
 _BARE: dict[str, object] = {"type": "object"}

@@ -34,15 +34,15 @@ _ONE, _ALL = 0.6, 0.8
 class ToolCalls:
     """Runs the calls of one answer."""
 
-    def __init__(self, scene: RunOutput, tools: ToolSet, house: RunContext) -> None:
-        self._scene = scene
+    def __init__(self, output: RunOutput, tools: ToolSet, context: RunContext) -> None:
+        self._output = output
         self._tools = tools
-        self._limits = house.limits
-        self._decide = house.decide  # without it, whoever reads the turn is asked
-        self._step_mode = house.step_mode
-        self._approved = house.approved
-        self._leads_outside = house.leads_outside
-        self._slots = asyncio.Semaphore(1 if house.step_mode else house.limits.tools_at_once)
+        self._limits = context.limits
+        self._decide = context.decide  # without it, whoever reads the turn is asked
+        self._step_mode = context.step_mode
+        self._approved = context.approved
+        self._leads_outside = context.leads_outside
+        self._slots = asyncio.Semaphore(1 if context.step_mode else context.limits.tools_at_once)
         self._tasks: dict[asyncio.Task[None], ToolCall] = {}
         self._running: dict[str, ToolSpec] = {}  # calls that have begun, by id
         self._yes: dict[str, ToolCall] = {}  # what a person allowed, by the id of the call as the model made it
@@ -112,7 +112,7 @@ class ToolCalls:
 
     def _tell_end(self, call: ToolCall) -> None:
         try:
-            self._scene.emit(ToolEnded(call=call, result=self.results[call.id]))
+            self._output.emit(ToolEnded(call=call, result=self.results[call.id]))
         except Exception as error:  # such as a full disk: told when every call has its result
             self._failure = self._failure or error
 
@@ -135,9 +135,9 @@ class ToolCalls:
         spec = self._tools.find(call.name)  # again: the tools may be others by now
         if spec is None:
             return _unknown(call)
-        self._scene.check()  # who decided may have taken so long that nobody wants it any more
+        self._output.check()  # who decided may have taken so long that nobody wants it any more
         self._running[call.id] = spec
-        self._scene.emit(ToolStarted(call=final))
+        self._output.emit(ToolStarted(call=final))
         return await self._run(final)
 
     async def _run(self, call: ToolCall) -> ToolResult:
@@ -145,7 +145,7 @@ class ToolCalls:
 
         def tell(text: str) -> None:
             if self._live and self._running.get(call.id) is not None:
-                self._scene.emit(ToolProgress(call=call, text=text))
+                self._output.emit(ToolProgress(call=call, text=text))
 
         working = asyncio.ensure_future(self._tools.box.call(call, tell=tell))
         try:
@@ -182,14 +182,14 @@ class ToolCalls:
         paths = self._leads_outside(call)
         told = f"it leads outside the working directory: {', '.join(paths)}" if paths else ""
         approval = Approval(
-            id=self._scene.new_id("approval"),  # the model chooses the ids of its calls, so those tell nothing apart
+            id=self._output.new_id("approval"),  # the model chooses the ids of its calls, so those tell nothing apart
             call=call,
             reason="; ".join(filter(None, (reason, told))),
             reason_type=reason_type or ("path" if paths else ""),
             blocked_path=paths[0] if paths else "",
             no_always=reason_type == "step",
         )
-        answer = await self._scene.ask(approval)
+        answer = await self._output.ask(approval)
         assert isinstance(answer, Allow | Deny)
         final = _rewritten(call, answer)
         if isinstance(answer, Allow):

@@ -161,9 +161,9 @@ class ControlService:
 
     async def step_mode(self, _guest: str, _arguments: NoArguments) -> Data:
         """Have the person asked before every call, or no longer; which of the two it is now."""
-        house = self._resident().house
-        house.step_mode = not house.step_mode
-        return {"on": house.step_mode}
+        runtime = self._resident().context
+        runtime.step_mode = not runtime.step_mode
+        return {"on": runtime.step_mode}
 
     async def quit(self, _guest: str, _arguments: NoArguments) -> Data:
         """Have the run ended, once nothing works on the side any more (spec piglet 7.1)."""
@@ -259,10 +259,10 @@ class ConversationService:
     async def snapshot(self, _guest: str, _arguments: NoArguments) -> Data:
         """What the model would be told by the next call."""
         resident = self._resident()
-        house, tools = resident.house, resident.tools
-        said = conversation.cap_messages(resident.conversation.messages, house.limits.history)
-        told = tools.told(compact=is_small_model(house.model))
-        return {"system": house.system(tools), "messages": messages_data(said), "tools": [spec_data(tool) for tool in told]}
+        runtime, tools = resident.context, resident.tools
+        said = conversation.cap_messages(resident.conversation.messages, runtime.limits.history)
+        told = tools.told(compact=is_small_model(runtime.model))
+        return {"system": runtime.system(tools), "messages": messages_data(said), "tools": [spec_data(tool) for tool in told]}
 
     async def last_text(self, _guest: str, _arguments: NoArguments) -> Data:
         """The first text of the newest answer that has one."""
@@ -285,7 +285,7 @@ class ConversationService:
             "total_cache_read_tokens": usage.cache_read,
             "total_cache_write_tokens": usage.cache_write,
             "total_cost": usage.cost_usd or 0.0,
-            "model": resident.house.model.key,
+            "model": resident.context.model.key,
         }
 
 

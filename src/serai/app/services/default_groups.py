@@ -28,43 +28,43 @@ if TYPE_CHECKING:
 
 def default_groups(app: App) -> dict[str, ServiceGroup]:
     """The groups of `host.services.GROUPS`, each over what the app has."""
-    house = app.house
-    session, surface, environ = house.session, house.surface, house.environ
+    runtime = app.runtime
+    session, surface, environ = runtime.session, runtime.surface, runtime.environ
     folder = paths.config_folder(environ)
 
     def settings() -> Mapping[str, Any]:
-        return house.config.again().settings
+        return runtime.config.again().settings
 
     def take(query: str) -> tuple[Model, ModelProvider]:
-        return house.shelf.take(query, None)[:2]
+        return runtime.provider_pool.take(query, None)[:2]
 
     def current_model() -> str:
         try:
-            return app.resident.house.model.key
+            return app.resident.context.model.key
         except NotCapable:  # a driven agent's model is its own
             return ""
 
     async def probe() -> None:
         from serai.agents.models import providers  # seldom wanted
 
-        house.shelf.found = await providers.probe_local_servers(Catalogue.load(environ), environ, house.limits)
+        runtime.provider_pool.found = await providers.probe_local_servers(Catalogue.load(environ), environ, runtime.limits)
 
     def own_config(guest: str) -> str:
         """The folder of settings that a guest belongs to."""
-        known = house.host.guests.get(guest)
-        return folder if known is None else known.house.config_root(known.manifest)
+        known = runtime.host.guests.get(guest)
+        return folder if known is None else known.context.config_root(known.manifest)
 
     def working(guest: str) -> frozenset[object]:
-        found = house.host.guests.get(guest)
-        return house.tools.running(guest) | frozenset(() if found is None else found.judging)
+        found = runtime.host.guests.get(guest)
+        return runtime.tools.running(guest) | frozenset(() if found is None else found.judging)
 
     def allowed() -> tuple[str, ...] | None:
-        return house.config.tools
+        return runtime.config.tools
 
     async def ask(question: Question) -> Decision:
         """A dialog waits longer than an approval, and that nobody answered it is no dismissal (spec piglet 2.7, design rule 6)."""
-        most = house.limits.call
-        ruling = await house.desk.ask(
+        most = runtime.limits.call
+        ruling = await runtime.approver.ask(
             with_run_stamps(question, session=session.id), app.situation(question.agent), timeout=most or inf
         )
         if ruling.by == "timeout":
@@ -73,41 +73,41 @@ def default_groups(app: App) -> dict[str, ServiceGroup]:
 
     def secret(name: str, value: str) -> None:
         """A key from `models.toml` is on a guest's wire next, and masked in its recording (design rule 13)."""
-        if house.recorder is not None:
-            house.recorder.secrets.add((name, value))
+        if runtime.recorder is not None:
+            runtime.recorder.secrets.add((name, value))
 
     async def may_write(guest: str, path: str) -> str:
         """To put a file back is to write it, and decided so."""
         call = ToolCall("write", {"path": path}, asker=guest, native=NativeCall("undo.restore", {"path": path}))
-        decided = await house.pipeline.decide(call)
+        decided = await runtime.pipeline.decide(call)
         return "" if decided.allowed else decided.result().text
 
     return {
-        "tools": ToolService(house.tools, app.call_tool, lambda: app.resident.tools, allowed=allowed),
+        "tools": ToolService(runtime.tools, app.call_tool, lambda: app.resident.tools, allowed=allowed),
         "config": ConfigService(settings, environ, own_config),
-        "credentials": CredentialService(environ, house.services.granted, secret),
+        "credentials": CredentialService(environ, runtime.services.granted, secret),
         "chat": ChatService(
             take,
-            lambda: app.resident.house,
-            house.tools,
-            house.limits,
+            lambda: app.resident.context,
+            runtime.tools,
+            runtime.limits,
             allowed=allowed,
-            ready=house.host.require_guards,
-            nested=house.tools.is_nested,
+            ready=runtime.host.require_guards,
+            nested=runtime.tools.is_nested,
         ),
         "conversation": ConversationService(lambda: app.resident, app.must_be_idle),
         "sessions": SessionService(
-            house.sessions,
-            house.current,
+            runtime.sessions,
+            runtime.current,
             swap=app.swap,
             refresh=app.refresh,
             idle=app.must_be_idle,
             titled=lambda title: surface.act(SetTitle(title)),
         ),
         "models": ModelService(
-            environ, current_model, session.set_model, surface.act, catalogue=house.shelf.catalogue, probe=probe
+            environ, current_model, session.set_model, surface.act, catalogue=runtime.provider_pool.catalogue, probe=probe
         ),
-        "background": BackgroundService(lambda: app.resident.backgrounds, surface.act, ready=house.host.require_guards),
+        "background": BackgroundService(lambda: app.resident.backgrounds, surface.act, ready=runtime.host.require_guards),
         "control": ControlService(
             session,
             lambda: app.resident,
@@ -115,15 +115,15 @@ def default_groups(app: App) -> dict[str, ServiceGroup]:
             steer=app.steer,
             idle=app.idle_for,
             running=working,
-            patience=house.limits.interrupt,
-            registered=lambda: house.host.texts.compactor is not None,
+            patience=runtime.limits.interrupt,
+            registered=lambda: runtime.host.texts.compactor is not None,
             abort=app.abort,
             quit=app.quit,
         ),
         "dialogs": DialogService(ask, lambda: surface.interactive),
-        "undo": UndoService(house.undo, may_write, house.cwd),
-        "bus": BusService(house.bus, house.limits),
+        "undo": UndoService(runtime.undo, may_write, runtime.cwd),
+        "bus": BusService(runtime.bus, runtime.limits),
         "guests": GuestService(
-            house.host, lambda: settings().get("prompt_order", {}), os.path.join(folder, "guests"), own_config, own=DESCRIPTIONS
+            runtime.host, lambda: settings().get("prompt_order", {}), os.path.join(folder, "guests"), own_config, own=DESCRIPTIONS
         ),
     }

@@ -57,7 +57,7 @@ class TaskArgs(msgspec.Struct, frozen=True):
 
 
 class ChatService:
-    """`take` finds the model that a query means; `house` is what the resident works with, and `box` has its tools.
+    """`take` finds the model that a query means; `run_context` is what the resident works with, and `box` has its tools.
 
     `allowed` are those that the person lets agents have, None for all. `ready` raises while a guard is down; `nested` says whether
     a tool of that guest runs for a guest.
@@ -66,7 +66,7 @@ class ChatService:
     def __init__(
         self,
         take: Take,
-        house: Callable[[], RunContext],
+        run_context: Callable[[], RunContext],
         box: ToolBox,
         limits: Limits,
         *,
@@ -78,7 +78,7 @@ class ChatService:
         self._take = take
         self._ready = ready
         self._open: Counter[str] = Counter()  # agents that work, by guest
-        self._house = house
+        self._run_context = run_context
         self._box = box
         self._limits = limits
         self._allowed = allowed
@@ -118,13 +118,13 @@ class ChatService:
 
     async def _run(self, guest: str, task: TaskArgs) -> Data:
         model, provider = self._take(task.model or "")
-        house = replace(
-            self._house(), model=model, provider=provider, parts=lambda: PromptParts(base=task.system or DEFAULT), asker=guest
+        run_context = replace(
+            self._run_context(), model=model, provider=provider, parts=lambda: PromptParts(base=task.system or DEFAULT), asker=guest
         )
         most = task.max_turns if task.max_turns and task.max_turns > 0 else self._limits.steps
-        scene = _Heard()
+        heard = _Heard()
         tools = ToolSet(self._box, only=self._allowed(), background=task.tools != "all")
-        run = Run(house, scene, Conversation(), tools, most=most)
+        run = Run(run_context, heard, Conversation(), tools, most=most)
         run.begin(Prompt(task.task))
         stopped = ""
         try:
@@ -134,7 +134,7 @@ class ChatService:
             result, stopped = run.result("error", str(limit)), "max_turns"
         finally:
             run.stop()
-        data = {"text": "\n".join(scene.texts), "turns": result.steps, "usage": _usage(result.usage)}
+        data = {"text": "\n".join(heard.texts), "turns": result.steps, "usage": _usage(result.usage)}
         return data | ({"stopped": stopped} if stopped else {})
 
 

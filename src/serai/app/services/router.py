@@ -39,7 +39,7 @@ class ServiceGrants(msgspec.Struct, frozen=True):
     keys: frozenset[str] = frozenset()
 
 
-NO_GRANTS = ServiceGrants(frozenset())  # for whoever is no guest of this house
+NO_GRANTS = ServiceGrants(frozenset())  # for whoever is no guest here
 
 
 def service_grants(settings: GuestSettings) -> ServiceGrants:

@@ -151,7 +151,7 @@ class PermissionHandler:
         )
         limits = Limits().but(approval=self.config.timeout / SECOND, remember=self.config.decision_duration / SECOND / _DAY)
         self._policy = Policy(rules, memory=self, clock=clock)
-        self._desk = Approver(
+        self._approver = Approver(
             self._policy,
             surface or HeadlessSurface(),
             decisions=self._kept,
@@ -200,7 +200,7 @@ class PermissionHandler:
             routing=routing,
         )
         with self._listed(request):
-            ruling = await self._desk.decide(approval, self._situation(request.agent_type, request.session_id), timeout=timeout)
+            ruling = await self._approver.decide(approval, self._situation(request.agent_type, request.session_id), timeout=timeout)
         return self._result(ruling, request.tool_name), ruling.error
 
     async def ask(self, request: AskRequest, *, timeout: float | None = None) -> tuple[AskResult, SeraiError | None]:
@@ -230,7 +230,9 @@ class PermissionHandler:
         )
         try:
             with self._listed(request):
-                ruling = await self._desk.ask(question, self._situation(request.agent_type, request.session_id), timeout=timeout)
+                ruling = await self._approver.ask(
+                    question, self._situation(request.agent_type, request.session_id), timeout=timeout
+                )
         finally:
             said = self._submitted.pop(request.id, None)
         return _asked(request, ruling, said if ruling.by == "person" else None), ruling.error
@@ -239,26 +241,26 @@ class PermissionHandler:
 
     def pending(self) -> list[PermissionRequest | AskRequest]:
         """What waits for `submit_result`."""
-        waiting = {asked.id for asked in self._desk.waiting}
+        waiting = {asked.id for asked in self._approver.waiting}
         return [request for request in self._requests if _id(request) in waiting]
 
     async def submit_result(self, request_id: str, result: PermissionResult | AskResult) -> None:
         """Answer it. An id that is not known, or was answered, is a `NoApproval`."""
-        asked = next((one for one in self._desk.waiting if one.id == request_id), None)
+        asked = next((one for one in self._approver.waiting if one.id == request_id), None)
         request = next((one for one in self._requests if _id(one) == request_id), None)
         if not isinstance(asked, Question) or not isinstance(request, AskRequest):
-            await self._desk.answer(request_id, _verdict(result, session=asked.session if asked is not None else ""))
+            await self._approver.answer(request_id, _verdict(result, session=asked.session if asked is not None else ""))
             return
         said = result if isinstance(result, AskResult) else AskResult(id=request_id, approved=result.approved, reason=result.reason)
-        await self._desk.answer(request_id, _answer(request, asked, said))
+        await self._approver.answer(request_id, _answer(request, asked, said))
         self._submitted[request_id] = said  # nothing is waited for in between: it is there before whoever asks goes on
 
     async def cancel(self, request_id: str) -> bool:
         """Nobody waits for it any more: it is denied with `Context cancelled`."""
-        return await self._desk.withdraw(request_id)
+        return await self._approver.withdraw(request_id)
 
     async def close(self) -> None:
-        await self._desk.close()
+        await self._approver.close()
         if self._owned:
             self._kept.close()
 

@@ -78,10 +78,10 @@ class ExecutionRequests:
     """The requests of one execution."""
 
     def __init__(
-        self, agent: str, stage: EventHub, transport: AgentTransport, encoder: Encoder, session_id: str, routing: dict[str, str]
+        self, agent: str, hub: EventHub, transport: AgentTransport, encoder: Encoder, session_id: str, routing: dict[str, str]
     ) -> None:
         self._agent = agent
-        self._stage = stage
+        self._hub = hub
         self._transport = transport
         self._encoder = encoder
         self._stamps = {"agent_type": agent, "session_id": session_id, **routing}
@@ -99,18 +99,18 @@ class ExecutionRequests:
         await asyncio.sleep(0)
 
     def withdraw(self, id: str, reason: str) -> None:
-        self._stage.withdraw(id, reason or "the agent has withdrawn it")
+        self._hub.withdraw(id, reason or "the agent has withdrawn it")
 
     async def respond(self, id: str, response: ControlResponse) -> None:
         """Returns when the answer is written."""
-        asked = self._stage.pending.get(id)
+        asked = self._hub.pending.get(id)
         if asked is None or asked.answered:
             raise UnknownRequestId(who=self._agent, id=str(id))
         must_fit(asked, response)
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._responses[id] = response, written
         try:
-            await self._stage.answer(id, decision_of(asked, response))
+            await self._hub.answer(id, decision_of(asked, response))
         except (NoApproval, Closed):
             self._responses.pop(id, None)
             raise UnknownRequestId(who=self._agent, id=str(id)) from None
@@ -126,7 +126,7 @@ class ExecutionRequests:
     async def _put(self, request: Request) -> None:
         error: Exception | None = None
         try:
-            decision = await self._stage.ask(self._asked(request))
+            decision = await self._hub.ask(self._asked(request))
             given, _ = self._responses.get(request.id, (None, None))
             await self._encoder.encode(self._frame(request, given or response_of(request, decision)))
         except asyncio.CancelledError:
@@ -224,8 +224,8 @@ class TransportDriver(Driver):
 
     # -- a session's driver
 
-    async def open(self, stage: EventHub) -> None:
-        self._stage = stage
+    async def open(self, hub: EventHub) -> None:
+        self._hub = hub
         self.process = await self._factory.start(self._spec)
         self.process.on_stderr_line(self._stderr)
         self._deadlines = Deadlines()
@@ -236,7 +236,7 @@ class TransportDriver(Driver):
             self._encoder = Encoder(_ChannelInput(channel, self._limits))
         else:
             self._encoder = Encoder(_ProcessInput(self.process))
-        self._asking = ExecutionRequests(self.name, stage, self._transport, self._encoder, self._account.session_id, self._routing)
+        self._asking = ExecutionRequests(self.name, hub, self._transport, self._encoder, self._account.session_id, self._routing)
 
     async def run(self, prompt: Prompt) -> model.TurnResult:  # noqa: ARG002  (the launch spec has it)
         aside = [asyncio.create_task(self._feed(), name=f"first input of {self.name}")]
@@ -291,7 +291,7 @@ class TransportDriver(Driver):
             self._tell(NoiseEvent(event.raw.encode(), f"the transport failed on it: {error}"))
             return
         for message in messages:
-            await self._stage.room()
+            await self._hub.room()
             self._tell(MessageEvent(message))
         match kind, parsed:
             case EventKind.CONTROL, ApprovalRequestEvent() | AskRequestEvent() as request:
@@ -322,16 +322,16 @@ class TransportDriver(Driver):
     async def _said(self, text: str) -> None:
         if text:
             self._account.output.append(text)
-            await self._stage.room()
+            await self._hub.room()
             self._tell(MessageEvent(StreamDeltaMessage(agent_type=self.name, session_id=self._account.session_id, delta=text)))
 
     def _tell(self, event: StreamEvent) -> None:
-        self._stage.emit(model.OtherEvent(kind="agentboot", native=event))
+        self._hub.emit(model.OtherEvent(kind="agentboot", native=event))
 
     def _stderr(self, line: str) -> None:
-        turn = self._stage.turn
+        turn = self._hub.turn
         if turn is not None and not turn.crowded:  # a flood goes by; its end is kept anyway (spec agents 7.26)
-            self._stage.emit(model.Stderr(line=line))
+            self._hub.emit(model.Stderr(line=line))
 
     async def _watch(self) -> None:
         """Tell once of each long silence (spec agents 7.35)."""
@@ -340,7 +340,7 @@ class TransportDriver(Driver):
             last = self._decoder.last
             if monotonic() - last >= self._limits.agent_silent and told != last:
                 told = last
-                self._stage.emit(model.StateChanged(state="stalled"))
+                self._hub.emit(model.StateChanged(state="stalled"))
             await asyncio.sleep(max(last + self._limits.agent_silent - monotonic(), self._limits.agent_silent / 10))
 
     # -- writing

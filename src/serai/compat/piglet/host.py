@@ -137,7 +137,7 @@ class Host:
     async def _taking(self) -> StartContext:
         manifest = self.manifest
         spawner = await self._open.enter_async_context(PlainSpawner(Limits().but(**self._changes)))
-        house = GuestContext(
+        context = GuestContext(
             spawner=spawner,
             about=HostInfo(cwd=self._cwd),
             variables=self._environ,
@@ -147,23 +147,23 @@ class Host:
             on_change=_nothing,
             on_join=lambda _: None,
         )
-        self._open.callback(house.close)
-        guest_log = house.open_log(manifest)
+        self._open.callback(context.close)
+        guest_log = context.open_log(manifest)
         self._open.callback(guest_log.close)
-        self._limits = house.limits_of(manifest)
+        self._limits = context.limits_of(manifest)
         self._look(guest_log)
         return StartContext(
             manifest=manifest,
             limits=self._limits,
-            env=house.env_of(manifest),
+            env=context.env_of(manifest),
             spawner=spawner,
-            deadlines=house.deadlines,
+            deadlines=context.deadlines,
             log=guest_log,
-            about=house.about,
-            services=house.services,
-            listener=_Ear(self, house),
+            about=context.about,
+            services=context.services,
+            listener=_Ear(self, context),
             tap=lambda _: None,
-            config=house.config_of(manifest),
+            config=context.config_of(manifest),
             greeted=_nothing,
         )
 
@@ -255,15 +255,15 @@ class Host:
 class _Ear:
     """Hears what the guest of a host does."""
 
-    def __init__(self, host: Host, house: GuestContext) -> None:
+    def __init__(self, host: Host, context: GuestContext) -> None:
         self._host = host
-        self._house = house
+        self._context = context
 
     def changed(self) -> None:
         pass
 
     def acted(self, action: Action) -> None:
-        self._house.act(action)
+        self._context.act(action)
 
     def rendered(self, panel: str, change: Callable[[Panel], Panel]) -> None:
         pass

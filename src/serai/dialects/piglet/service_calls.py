@@ -289,7 +289,7 @@ NOTIFICATIONS: dict[str, tuple[str, str]] = {
 
 
 def call_for(method: str, params: Wire) -> ServiceCall:
-    """What to ask of the house. Data that cannot be read are `Refused`, with the code that answers it."""
+    """What to ask of the host. Data that cannot be read are `Refused`, with the code that answers it."""
     service = SERVICES[method]
     try:
         return ServiceCall(service.group, service.what, service.arguments(params))

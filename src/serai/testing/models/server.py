@@ -98,8 +98,8 @@ def decoded(body: bytes | bytearray) -> Any:
 
 
 class Exchange:
-    def __init__(self, house: ServerContext, connection: Connection, received: Received, body: Any, fault: Fault) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext, connection: Connection, received: Received, body: Any, fault: Fault) -> None:
+        self._context = context
         self._connection = connection
         self._received = received
         self._body = body
@@ -126,11 +126,11 @@ class Exchange:
                 await self._reply()
 
     async def _reply(self) -> None:
-        house, headers = self._house, self._received.headers
+        context, headers = self._context, self._received.headers
         if self._route is None:
             error = BadRequest(f"there is no {self._received.method} {self._path} here")
             await self._fail(Fail(404, text=error.message), error)
-        elif house.key and not has_key(headers, house.key):
+        elif context.key and not has_key(headers, context.key):
             await self._fail(
                 Fail(401, text="invalid x-api-key" if self._api is messages_api.API else "Incorrect API key provided.")
             )
@@ -164,7 +164,7 @@ class Exchange:
             await self._whole(asked, answer)
 
     def _check_window(self, asked: NeutralRequest) -> None:
-        most = self._house.window
+        most = self._context.window
         if not most or asked.tokens <= most:
             return
         if self._api is messages_api.API:
@@ -220,7 +220,7 @@ class Exchange:
                 return True
             case Hang():
                 try:
-                    async with asyncio.timeout(self._house.limits.call):
+                    async with asyncio.timeout(self._context.limits.call):
                         await asyncio.Event().wait()  # until the client leaves: that cancels us
                 except TimeoutError:
                     pass
@@ -291,7 +291,7 @@ class FakeModels:
     def __init__(
         self, *, key: str = "", port: int = 0, faults: Iterable[Fault] = (), window: int = 0, limits: Limits | None = None
     ) -> None:
-        self._house = ServerContext(key, window, limits or Limits())
+        self._context = ServerContext(key, window, limits or Limits())
         self._port = port
         self._faults = deque(faults)
         self._listener: asyncio.Server | None = None
@@ -335,7 +335,7 @@ class FakeModels:
 
     def env(self) -> dict[str, str]:
         """What SDKs and agent programs read."""
-        key = self._house.key or "fake-key"
+        key = self._context.key or "fake-key"
         anthropic = {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": key}
         return {**anthropic, "OPENAI_BASE_URL": f"{self.url}/v1", "OPENAI_API_KEY": key}
 
@@ -351,7 +351,7 @@ class FakeModels:
             provider="anthropic" if is_anthropic else "openai",
             base_url=self.url if is_anthropic else f"{self.url}/v1",
             reasoning=True,
-            context_window=self._house.window or 200_000,
+            context_window=self._context.window or 200_000,
             max_tokens=8192,
             cost=Cost(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75),
         )
@@ -377,7 +377,7 @@ class FakeModels:
             watcher.set()
 
     def _connection(self) -> Connection:
-        return Connection(Owner(self._came, self._left, self._answer), self._house.limits)
+        return Connection(Owner(self._came, self._left, self._answer), self._context.limits)
 
     def _came(self, connection: Connection) -> None:
         self._connections.add(connection)
@@ -409,7 +409,7 @@ class FakeModels:
         self.open += 1
         self._changed()
         try:
-            await Exchange(self._house, connection, received, body, fault).run()
+            await Exchange(self._context, connection, received, body, fault).run()
         finally:
             self.open -= 1
             self._changed()

@@ -75,21 +75,21 @@ class ClaudeApprovals:
 
     def __init__(
         self,
-        stage: EventHub,
+        hub: EventHub,
         connection: ClaudeConnection,
         folding: FrameTranslator,
         tools: ToolMap,
         telling: EventSequencer,
-        house: ApprovalContext,
+        context: ApprovalContext,
     ) -> None:
-        self._stage = stage
+        self._hub = hub
         self._connection = connection
         self._folding = folding
         self._tools = tools
         self._telling = telling
-        self._judge = house.judge
-        self._cwd = house.cwd
-        self._routing = dict(house.options.metadata)
+        self._judge = context.judge
+        self._cwd = context.cwd
+        self._routing = dict(context.options.metadata)
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the id of the request
         self._judged: dict[tuple[str, str], _Judged] = {}  # by id and tool: a model may give two calls one id
         self._mark = f"serai {token_hex(8)}"  # the reason that our hook gives: nobody else's
@@ -118,7 +118,7 @@ class ClaudeApprovals:
 
     def _withdrawn(self, id: str) -> None:
         """It wants no answer any more."""
-        self._stage.withdraw(id, "the agent has withdrawn it")
+        self._hub.withdraw(id, "the agent has withdrawn it")
         if (task := self._tasks.get(id)) is not None:
             task.cancel()
 
@@ -243,7 +243,7 @@ class ClaudeApprovals:
 
     async def _ask(self, ask: Approval | Question, request: messages.CanUseTool) -> Decision:
         ask = msgspec.structs.replace(ask, lane=self._folding.lane(request.tool_use_id), routing=self._routing)
-        return await self._stage.ask(ask, outlives=bool(request.agent_id))
+        return await self._hub.ask(ask, outlives=bool(request.agent_id))
 
     async def _send(self, make: Any, id: str, *given: Any, what: str, **named: Any) -> None:
         try:

@@ -66,22 +66,22 @@ class Claude(Driver):
     name = "claude"
     capabilities = CAPABILITIES
 
-    def __init__(self, house: ClaudeLaunch) -> None:
-        self.house = house
-        self.session_id = house.options.fork_id or ("" if house.options.fork else house.options.session_id)
-        self.serving = ToolServer(house.tools, self._tell, house.limits.tool_result)
+    def __init__(self, context: ClaudeLaunch) -> None:
+        self.context = context
+        self.session_id = context.options.fork_id or ("" if context.options.fork else context.options.session_id)
+        self.serving = ToolServer(context.tools, self._tell, context.limits.tool_result)
         self.folding = FrameTranslator(self.serving.tools)
         self._deadlines: Deadlines | None = None
-        self._stage: EventHub | None = None
+        self._hub: EventHub | None = None
         self._connection: ClaudeConnection | None = None
         self._telling: EventSequencer | None = None
         self._asking: ClaudeApprovals | None = None
         self._play: PromptTurn | None = None
         self._background: AgentTurn | None = None
         self._initialized: asyncio.Future[msgspec.Raw] | None = None
-        self._guarding = GuardCheck(house.judge is not None)
+        self._guarding = GuardCheck(context.judge is not None)
         self._over: SeraiError | None = None  # why nothing more can be asked of it
-        self._watching = SilenceTimer(house.limits)
+        self._watching = SilenceTimer(context.limits)
         self._costs = CostCounter()
         self._resumable = False  # there was a result, so that there is something to resume
         self._well = False  # the last one was no error
@@ -94,42 +94,42 @@ class Claude(Driver):
 
     # -- its life
 
-    async def open(self, stage: EventHub) -> None:
+    async def open(self, hub: EventHub) -> None:
         """Starts the process and says hello. Nobody waits for the answer: the first prompt may follow at once."""
-        self._stage = stage
-        self._telling = EventSequencer(stage, self.house.interceptors)
+        self._hub = hub
+        self._telling = EventSequencer(hub, self.context.interceptors)
         self._deadlines = Deadlines()
-        await self._start(stage, self._telling, self._deadlines)
-        stage.emit(SessionStarted(session=self.session_id))
+        await self._start(hub, self._telling, self._deadlines)
+        hub.emit(SessionStarted(session=self.session_id))
 
-    async def _start(self, stage: EventHub, telling: EventSequencer, deadlines: Deadlines) -> None:
-        child = await self.house.spawn()
+    async def _start(self, hub: EventHub, telling: EventSequencer, deadlines: Deadlines) -> None:
+        child = await self.context.spawn()
         self._connection = connection = ClaudeConnection(
-            child, self, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
+            child, self, deadlines=deadlines, limits=self.context.limits, tap=self.context.tap(child.pid)
         )
         child.stderr.on_chunk = StderrLines(lambda line: telling.tell([Stderr(line=line)])).feed
-        self._asking = ClaudeApprovals(stage, connection, self.folding, self.serving.tools, telling, self.house)
+        self._asking = ClaudeApprovals(hub, connection, self.folding, self.serving.tools, telling, self.context)
         connection.wake_by(self._watching.start())
-        self._initialized = connection.asked("initialize", self.house.initialize())
+        self._initialized = connection.asked("initialize", self.context.initialize())
         self._initialized.add_done_callback(self._on_initialized)
 
     async def _start_again(self) -> None:
         """The process is gone, and somebody wants to go on: another one takes up the conversation where the last result left it."""
-        stage, telling, deadlines = self._stage, self._telling, self._deadlines
-        assert stage is not None
+        hub, telling, deadlines = self._hub, self._telling, self._deadlines
+        assert hub is not None
         assert telling is not None
         assert deadlines is not None
         log.warning("claude: it is started again: %s", self._over)
-        await self.house.ended()  # two must not write one conversation
-        self.house.go_on(self.session_id)
+        await self.context.ended()  # two must not write one conversation
+        self.context.go_on(self.session_id)
         if self.folding.mode in MODES:  # which it may have changed itself, at the end of a plan
             self.keep(permission_mode=self.folding.mode)
-        self.serving = ToolServer(self.house.tools, self._tell, self.house.limits.tool_result)
+        self.serving = ToolServer(self.context.tools, self._tell, self.context.limits.tool_result)
         self.folding = FrameTranslator(self.serving.tools)
-        self._guarding, self._costs, self._state, self._queued = GuardCheck(self.house.judge is not None), CostCounter(), "", 0
+        self._guarding, self._costs, self._state, self._queued = GuardCheck(self.context.judge is not None), CostCounter(), "", 0
         over, self._over = self._over, None
         try:
-            await self._start(stage, telling, deadlines)
+            await self._start(hub, telling, deadlines)
         except BaseException:
             self._over = over
             raise
@@ -156,20 +156,20 @@ class Claude(Driver):
         self._closing = True
         connection = self._connection
         if self._asking is not None:
-            await self._asking.close(self.house.limits.interrupt)
+            await self._asking.close(self.context.limits.interrupt)
         if self._telling is not None:
             self._telling.close()
         if connection is not None:
             if self._initialized is not None:
                 self._initialized.cancel()
             self._end_aside(connection)
-            how = await stop_child(connection.child, self.house.limits, polite=connection.channel.farewell)
+            how = await stop_child(connection.child, self.context.limits, polite=connection.channel.farewell)
             if self._well and how.step == "polite" and how.exit is not None and not how.exit.ok:
                 self._warn(f"it ended badly after all was done: {how.exit}")
             connection.channel.close()
         if self._deadlines is not None:
             self._deadlines.close()
-        await self.house.close()
+        await self.context.close()
 
     def _end_aside(self, connection: ClaudeConnection) -> None:
         """At the end of its input it would go on with what it does on the side, and ask its model again."""
@@ -185,7 +185,7 @@ class Claude(Driver):
         if self._resumable and isinstance(self._over, AgentFailed) and self._over.kind in _ENDED:
             await self._start_again()
         self._opened()
-        if why := await prompt_refusal(self.house.interceptors):
+        if why := await prompt_refusal(self.context.interceptors):
             raise TurnFailed(NotAllowed(why, who=self.name), TurnResult(status="denied", error=why))
         if self._interrupted:  # before the prompt was sent: it never is
             return TurnResult(status="cancelled", error=self._interrupted)
@@ -207,7 +207,7 @@ class Claude(Driver):
                 connection.asked("mcp_message", news).add_done_callback(ignore_outcome)
             connection.send(connection.ours.prompt(prompt_content(prompt), uuid=play.uuid, relayed=prompt.relayed))
             connection.wake_by(self._watching.turn())
-            done, _ = await asyncio.wait([play.over], timeout=self.house.limits.agent_turn)
+            done, _ = await asyncio.wait([play.over], timeout=self.context.limits.agent_turn)
             if not done:
                 await self._out_of_time(play)
         except asyncio.CancelledError:  # it did not heed the interrupt
@@ -217,7 +217,7 @@ class Claude(Driver):
             raise
         except SeraiError as error:  # when the wire was over already, its own end says more than that (spec agents 7.13)
             if isinstance(error, PeerGone | Closed):
-                await asyncio.wait([play.over], timeout=2 * self.house.limits.exit_grace)
+                await asyncio.wait([play.over], timeout=2 * self.context.limits.exit_grace)
             play.fails(error)
         finally:
             self._play = None
@@ -227,7 +227,7 @@ class Claude(Driver):
     async def _out_of_time(self, play: PromptTurn) -> None:
         """By the clock on the wall, whatever it is busy with: retries can hold a turn for minutes (spec agents 2.12)."""
         if not play.answered:  # else it is done, and others may still have a word in what is shown of it (spec agents 7.14)
-            seconds = self.house.limits.agent_turn or 0
+            seconds = self.context.limits.agent_turn or 0
             play.error = PeerTimeout("the turn took too long", who=self.name, limit=LimitHit("agent_turn", seconds))
             await self._stop("it took too long", play.over, play.error)
         await asyncio.wait([play.over])
@@ -251,7 +251,7 @@ class Claude(Driver):
     async def _stop(self, reason: str, over: asyncio.Future[None], error: SeraiError | None = None) -> None:
         """Have a turn end; `error` is what it ends with when it does not heed that in time."""
         asking = asyncio.ensure_future(self.interrupt(reason))
-        done, _ = await asyncio.wait([over], timeout=self.house.limits.interrupt)
+        done, _ = await asyncio.wait([over], timeout=self.context.limits.interrupt)
         asking.cancel()
         if not done:
             self._give_up(error or interrupt_ignored(self.name))
@@ -263,7 +263,7 @@ class Claude(Driver):
 
     async def idle(self) -> None:
         """Until it does nothing on the side: sub-agents, and the turn that follows when one has ended (spec agents 2.11)."""
-        patience = self.house.limits.agent_background
+        patience = self.context.limits.agent_background
         if not await wait_until(lambda: self._over is not None or self._rests, self._changed, patience):
             log.warning("claude still works on the side after %g s, and is not waited for", patience)
 
@@ -278,7 +278,7 @@ class Claude(Driver):
         return bool(aside or self._background is not None or self._queued)
 
     def fork(self) -> Claude:
-        return Claude(self.house.forked(self.session_id))
+        return Claude(self.context.forked(self.session_id))
 
     # -- what comes from the process
 
@@ -331,17 +331,17 @@ class Claude(Driver):
 
     def _begins(self, frame: System) -> None:
         """A turn begins, which may be one of its own."""
-        assert self._stage is not None
+        assert self._hub is not None
         assert self._telling is not None
         self._check(self._guarding.begins(frame.claude_code_version or ""))  # before the model is asked anything
         if frame.session_id and frame.session_id != self.session_id:  # a fork, or the newest of this folder
-            self.session_id = self._stage.session = frame.session_id
+            self.session_id = self._hub.session = frame.session_id
             self._tell(SessionStarted(session=frame.session_id))
         ended = self._play is not None and self._play.answered
-        if self._background is None and (ended or (self._play is None and self._stage.turn is None)):
-            self._background = AgentTurn(self._stage, self._stop)
-            if self._stage.turn is not None:  # its result has come, and it is not over yet
-                self._telling.after(self._stage.turn.over)
+        if self._background is None and (ended or (self._play is None and self._hub.turn is None)):
+            self._background = AgentTurn(self._hub, self._stop)
+            if self._hub.turn is not None:  # its result has come, and it is not over yet
+                self._telling.after(self._hub.turn.over)
             self._telling.then(self._background.begins)
 
     def _ends(self, frame: Result, line: bytes, events: list[Any]) -> None:
@@ -381,7 +381,7 @@ class Claude(Driver):
         self._fail(self._over)
         self._changed.set()
         if self._connection is not None:  # its tools have sessions of their own, and would go on without it (spec agents 2.13)
-            self.house.end(self._connection.child)
+            self.context.end(self._connection.child)
         if not self._closing:
             for handler in self.on_terminated:
                 handler(self._over)
@@ -400,7 +400,7 @@ class Claude(Driver):
         asking = self._asking is not None and self._asking.open
         wrong, again = self._watching.look(now, playing=self._play is not None, asking=asking)
         if wrong == "mute":
-            limit = LimitHit("agent_first", self.house.limits.agent_first)
+            limit = LimitHit("agent_first", self.context.limits.agent_first)
             self._give_up(PeerTimeout("it has said nothing since its start", who=self.name, limit=limit))
         elif wrong == "stalled":
             self._tell(StateChanged(state="stalled"))
@@ -433,7 +433,7 @@ class Claude(Driver):
         if self._play is not None:
             self._play.fails(error)
         if self._connection is not None:
-            self.house.end(self._connection.child, at_once=at_once)
+            self.context.end(self._connection.child, at_once=at_once)
         self._changed.set()
 
     def steer(self, text: str) -> None:
@@ -453,7 +453,7 @@ class Claude(Driver):
 
     def keep(self, **choice: str) -> None:
         """A process that takes this one's place has it too, and a fork: nobody gets back what a person has tightened."""
-        self.house.options = msgspec.structs.replace(self.house.options, **choice)
+        self.context.options = msgspec.structs.replace(self.context.options, **choice)
 
     async def stop_task(self, task_id: str) -> None:
         """End something that it does on the side."""

@@ -78,7 +78,7 @@ def claude(
         chosen = msgspec.structs.replace(chosen, model=model)
     if chosen.timeout:  # 0 is the usual (spec agents 1.8)
         limits = limits.but(agent_turn=chosen.timeout if chosen.timeout > 0 else None)
-    house = ClaudeLaunch(
+    context = ClaudeLaunch(
         cwd=folder,
         options=chosen,
         trusted=trusted if callable(trusted) else lambda: trusted,
@@ -92,7 +92,7 @@ def claude(
         tap=tap,
         program=read_agent_settings(settings).claude.path,
     )
-    return Session(Claude(house) if fmt == "stream-json" else TextClaude(house), store=store, limits=limits)
+    return Session(Claude(context) if fmt == "stream-json" else TextClaude(context), store=store, limits=limits)
 
 
 def _options(

@@ -31,36 +31,36 @@ class TextClaude(Driver):
     name = "claude"
     capabilities = Capabilities(deltas=True, interrupt=True, choose_id=True)
 
-    def __init__(self, house: ClaudeLaunch) -> None:
-        self.house = house
-        self.session_id = house.options.session_id
-        self._stage: EventHub | None = None
+    def __init__(self, context: ClaudeLaunch) -> None:
+        self.context = context
+        self.session_id = context.options.session_id
+        self._hub: EventHub | None = None
         self._child: Child | None = None
         self._interrupted = ""
 
-    async def open(self, stage: EventHub) -> None:
-        self._stage = stage
-        stage.emit(SessionStarted(session=self.session_id))
+    async def open(self, hub: EventHub) -> None:
+        self._hub = hub
+        hub.emit(SessionStarted(session=self.session_id))
 
     async def run(self, prompt: Prompt) -> TurnResult:
-        stage = self._stage
-        assert stage is not None
+        hub = self._hub
+        assert hub is not None
         if prompt.system or prompt.relayed:  # there is no place for it on a command line, where all is the person's word
             raise NotCapable("in text mode a prompt is the person's own text and nothing else", who=self.name)
         self._interrupted = ""
         deadlines = Deadlines()
-        child = self._child = await self.house.spawn(text=prompt)
-        answer = _Answer(stage)
+        child = self._child = await self.context.spawn(text=prompt)
+        answer = _Answer(hub)
         try:
-            child.stderr.on_chunk = StderrLines(lambda line: stage.emit(Stderr(line=line))).feed
-            Channel(child, answer, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid))
-            async with asyncio.timeout(self.house.limits.agent_turn):
+            child.stderr.on_chunk = StderrLines(lambda line: hub.emit(Stderr(line=line))).feed
+            Channel(child, answer, deadlines=deadlines, limits=self.context.limits, tap=self.context.tap(child.pid))
+            async with asyncio.timeout(self.context.limits.agent_turn):
                 cause = await answer.over
         except TimeoutError:
-            limit = LimitHit("agent_turn", self.house.limits.agent_turn or 0)
+            limit = LimitHit("agent_turn", self.context.limits.agent_turn or 0)
             cause = PeerTimeout("the turn took too long", who=self.name, limit=limit)
         finally:
-            await stop_child(child, self.house.limits)
+            await stop_child(child, self.context.limits)
             deadlines.close()
             self._child = None
         return self._result(answer, cause)
@@ -75,25 +75,29 @@ class TextClaude(Driver):
                 error.details = (text.strip(),)
             raise TurnFailed(error, TurnResult(status="error", text=text, error=str(error)))
         if self.session_id:  # the next turn goes on with it
-            self.house.options = msgspec.structs.replace(self.house.options, session_id=self.session_id, resume=True, fork=False)
+            self.context.options = msgspec.structs.replace(
+                self.context.options, session_id=self.session_id, resume=True, fork=False
+            )
         return TurnResult(status="success", text=text, session=self.session_id, steps=1)
 
     async def interrupt(self, reason: str) -> None:
         self._interrupted = reason
         if self._child is not None:
-            await stop_child(self._child, self.house.limits.but(stop_polite=0.001))  # it reads nothing, so there is nothing to ask
+            await stop_child(
+                self._child, self.context.limits.but(stop_polite=0.001)
+            )  # it reads nothing, so there is nothing to ask
 
     async def close(self) -> None:
         if self._child is not None:
-            await stop_child(self._child, self.house.limits)
-        await self.house.close()
+            await stop_child(self._child, self.context.limits)
+        await self.context.close()
 
 
 class _Answer:
     """Takes bytes as they come, and never for JSON."""
 
-    def __init__(self, stage: EventHub) -> None:
-        self._stage = stage
+    def __init__(self, hub: EventHub) -> None:
+        self._hub = hub
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pieces: list[str] = []
         self.over: asyncio.Future[SeraiError] = asyncio.get_running_loop().create_future()
@@ -102,7 +106,7 @@ class _Answer:
         self._take(self._decoder.decode(b"", final=True))
         text = "".join(self._pieces)
         if text.strip():
-            self._stage.emit(Message(content=(TextBlock(text.rstrip("\n")),)))
+            self._hub.emit(Message(content=(TextBlock(text.rstrip("\n")),)))
         return text.rstrip("\n")
 
     def received(self, run: bytes) -> None:
@@ -111,7 +115,7 @@ class _Answer:
     def _take(self, text: str) -> None:
         if text:
             self._pieces.append(text)
-            self._stage.emit(Text(text=text))
+            self._hub.emit(Text(text=text))
 
     def oversize(self, frame: Oversize) -> None:
         self.received(frame.head)

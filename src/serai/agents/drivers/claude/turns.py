@@ -31,8 +31,8 @@ log = logging.getLogger("serai.agents")
 class EventSequencer:
     """Tells one session's events to its stage."""
 
-    def __init__(self, stage: EventHub, interceptors: Interceptors) -> None:
-        self._stage = stage
+    def __init__(self, hub: EventHub, interceptors: Interceptors) -> None:
+        self._hub = hub
         self._interceptors = interceptors
         self._waiting: deque[Event | Callable[[], Awaitable[None] | None]] = deque()
         self._held: list[Text] = []  # pieces of a message of the main lane that is not whole yet
@@ -93,7 +93,7 @@ class EventSequencer:
         if type(event) is Message and not event.lane:
             self._text = event.text
         try:
-            self._stage.emit(event)
+            self._hub.emit(event)
         except Exception as error:  # such as a full disk: the turn fails of it, and the process is read on
             self.failure = self.failure or error
 
@@ -234,16 +234,16 @@ class CostCounter:
 class AgentTurn:
     """A turn that the agent began: announced, so that somebody may read it and answer what it asks."""
 
-    def __init__(self, stage: EventHub, stop: Callable[[str, asyncio.Future[None]], Awaitable[None]]) -> None:
-        self._stage = stage
+    def __init__(self, hub: EventHub, stop: Callable[[str, asyncio.Future[None]], Awaitable[None]]) -> None:
+        self._hub = hub
         self._interrupt = stop
         self.interrupted = ""
-        self._turn = Turn(Prompt(""), stage, stop=self._stop)
+        self._turn = Turn(Prompt(""), hub, stop=self._stop)
 
     def begins(self) -> None:
         """Unless a prompt of ours was quicker: then what comes of it is told in that turn."""
-        if self._stage.turn is None:
-            self._stage.announce(self._turn)
+        if self._hub.turn is None:
+            self._hub.announce(self._turn)
 
     async def _stop(self, turn: Turn, reason: str) -> None:
         """As `Session` does with a turn of its own."""
@@ -253,21 +253,21 @@ class AgentTurn:
         await over
 
     def ends(self, how: ClaudeTurnOutcome, telling: EventSequencer) -> None:
-        if self._stage.turn is not self._turn:
+        if self._hub.turn is not self._turn:
             return
         text = telling.end_turn()
         if (failure := telling.failed()) is not None:
-            self._stage.end(self._turn, _result("error", how, text, str(failure)), failure)
+            self._hub.end(self._turn, _result("error", how, text, str(failure)), failure)
         elif self.interrupted:
-            self._stage.end(self._turn, _result("cancelled", how, text, self.interrupted))
+            self._hub.end(self._turn, _result("cancelled", how, text, self.interrupted))
         elif how.error is not None:
-            self._stage.end(self._turn, _result("error", how, text, str(how.error)), how.error)
+            self._hub.end(self._turn, _result("error", how, text, str(how.error)), how.error)
         else:
-            self._stage.end(self._turn, _result("success", how, text))
+            self._hub.end(self._turn, _result("success", how, text))
 
     def fails(self, error: SeraiError, telling: EventSequencer) -> None:
-        if self._stage.turn is self._turn:
-            self._stage.end(self._turn, _result("error", None, telling.end_turn(), str(error)), error)
+        if self._hub.turn is self._turn:
+            self._hub.end(self._turn, _result("error", None, telling.end_turn(), str(error)), error)
 
 
 def _result(status: Status, how: ClaudeTurnOutcome | None, text: str | None, error: str = "") -> TurnResult:

@@ -74,14 +74,14 @@ class MockTurn:
 
     def __init__(
         self,
-        stage: EventHub,
+        hub: EventHub,
         prompt: Prompt,
         steps: tuple[Step, ...],
         *,
         number: Callable[[], int],
         later: Callable[[script.Background], None],
     ) -> None:
-        self._stage = stage
+        self._hub = hub
         self._prompt = prompt
         self._steps = steps
         self._number = number
@@ -103,10 +103,10 @@ class MockTurn:
         """To its end. `TurnFailed` says why it failed."""
         # What says how the conversation stands comes first, as Claude Code's `init` does at every turn (spec agents 5.3 Z5).
         total = max((step.total for step in self._steps if isinstance(step, script.Permission | script.Ask)), default=0)
-        self._stage.emit(events.TurnPrepared(native=message("init", max_iterations=total)))
+        self._hub.emit(events.TurnPrepared(native=message("init", max_iterations=total)))
         try:
             for step in self._steps:
-                await self._stage.room()
+                await self._hub.room()
                 await asyncio.sleep(0)
                 await self._one(step)
                 self._played += 1
@@ -140,7 +140,7 @@ class MockTurn:
             case script.Ask():
                 await self._ask(step)
             case script.Error():
-                self._stage.emit(
+                self._hub.emit(
                     events.NoticeEvent(notice=Notice(step.message, "error", "mock"), native=message("error", error=step.message))
                 )
             case script.Wait():
@@ -171,12 +171,12 @@ class MockTurn:
             return
         self._whole()
         self._speak()
-        self._stage.emit(events.Text(text=text))
+        self._hub.emit(events.Text(text=text))
         self._message(text, told)
 
     def _piece(self, event: events.Text | events.Thinking) -> None:
         self._speak()
-        self._stage.emit(event)
+        self._hub.emit(event)
 
     def _speak(self) -> None:
         """In a step in which nothing whole was said yet, and no tool used."""
@@ -185,12 +185,12 @@ class MockTurn:
         if not self._open:
             self._step += 1
             self._open = True
-            self._stage.emit(StepStarted(step=self._step))
+            self._hub.emit(StepStarted(step=self._step))
 
     def _message(self, text: str, native: dict[str, Any] | None = None) -> None:
         self._told, self._text = True, text
         content = (TextBlock(text),) if text else ()
-        self._stage.emit(events.Message(content=content, model="mock", native=native))
+        self._hub.emit(events.Message(content=content, model="mock", native=native))
 
     def _whole(self) -> None:
         """What came in pieces and was never said whole."""
@@ -203,7 +203,7 @@ class MockTurn:
         if self._open and not self._ended:
             self._whole()
             self._ended = True
-            self._stage.emit(StepEnded(step=self._step, stop="tool_use" if self._calls and stop == "end" else stop))
+            self._hub.emit(StepEnded(step=self._step, stop="tool_use" if self._calls and stop == "end" else stop))
 
     def _settle(self, stop: Stop = "end", result: ToolResult = _DONE) -> None:
         """The step is over: what runs has this result."""
@@ -211,7 +211,7 @@ class MockTurn:
         for id in list(self._calls):
             self._finish(id, result)
         if self._open:
-            self._stage.emit(StepSettled(step=self._step))
+            self._hub.emit(StepSettled(step=self._step))
         self._open = self._told = self._ended = False
 
     # -- what it does
@@ -229,7 +229,7 @@ class MockTurn:
         self._calls[id] = call
         self._denied = False
         told = message("tool_use", tool_id=id, tool_name=tool, input=call.arguments) if tell else None
-        self._stage.emit(ToolCalled(call=call, native=told))
+        self._hub.emit(ToolCalled(call=call, native=told))
         return call
 
     def _run(self, call: ToolCall) -> None:
@@ -237,7 +237,7 @@ class MockTurn:
             self._end_step("tool_use")
             self._running.add(call.id)
             self._calls[call.id] = call
-            self._stage.emit(ToolStarted(call=call))
+            self._hub.emit(ToolStarted(call=call))
 
     def _finish(self, id: str, result: ToolResult, native: dict[str, Any] | None = None) -> None:
         """A call has its result; one that never ran because it was denied or interrupted did not start either."""
@@ -245,7 +245,7 @@ class MockTurn:
             self._run(self._calls[id])
         call = self._calls.pop(id)
         self._running.discard(id)
-        self._stage.emit(ToolEnded(call=call, result=result, native=native))
+        self._hub.emit(ToolEnded(call=call, result=result, native=native))
 
     def _tool_result(self, step: script.ToolResult) -> None:
         id = step.id or next(reversed(self._calls), "")
@@ -262,12 +262,12 @@ class MockTurn:
     async def _permission(self, step: script.Permission) -> None:
         call = self._call(step.tool, step.input, step.id, tell=False)
         self._end_step("tool_use")
-        id = self._stage.new_id("permission")
+        id = self._hub.new_id("permission")
         told = message(
             "permission_request", request_id=id, tool_name=step.tool, input=step.input, reason=step.reason,
             step=step.step, total=step.total,
         )  # fmt: skip
-        decision = await self._stage.ask(Approval(id=id, call=call, reason=step.reason, native=told))
+        decision = await self._hub.ask(Approval(id=id, call=call, reason=step.reason, native=told))
         approved = isinstance(decision, Allow)
         self._decided(id, decision, approved=approved)
         if step.expect_approved not in (None, approved):
@@ -284,12 +284,12 @@ class MockTurn:
         asked = [one if isinstance(one, dict) else {"question": one} for one in step.questions]
         call = self._call(ASK_TOOL, {"questions": asked}, step.id, tell=False)
         self._end_step("tool_use")
-        id = self._stage.new_id("question")
+        id = self._hub.new_id("question")
         told = message(
             "permission_request", request_id=id, tool_name=ASK_TOOL, input=call.arguments, step=step.step, total=step.total
         )
         question = Question(id=id, items=tuple(map(_item, asked)), tool=ASK_TOOL, call_id=call.id, native=told)
-        decision = await self._stage.ask(question)
+        decision = await self._hub.ask(question)
         answers = decision.answers if isinstance(decision, Answer) else {}
         self._decided(id, decision, approved=bool(answers))
         self._expect(step, answers)
@@ -316,7 +316,7 @@ class MockTurn:
         told = message(
             "permission_result", request_id=id, approved=approved, reason=why, **({"remember": True} if remember else {})
         )
-        self._stage.emit(OtherEvent(kind="permission_result", native=told))
+        self._hub.emit(OtherEvent(kind="permission_result", native=told))
 
     def _refused(self, call: ToolCall, decision: Decision, status: Status, *, ends: bool) -> None:
         why = decision.why if isinstance(decision, Deny) else ""
@@ -392,22 +392,22 @@ class Mock(Driver):
         self._before = before
         self._turns = 0
         self._ids = itertools.count(1)
-        self._stage: EventHub | None = None
+        self._hub: EventHub | None = None
         self._playing: asyncio.Task[TurnResult] | None = None
         self._later: list[Background] = []  # turns that it begins by itself, not begun yet
         self._own: asyncio.Task[None] | None = None  # begins them
 
     @property
-    def stage(self) -> EventHub:
-        if self._stage is None:
+    def hub(self) -> EventHub:
+        if self._hub is None:
             raise Closed("the mock agent is not open", who=self.name)
-        return self._stage
+        return self._hub
 
-    async def open(self, stage: EventHub) -> None:
+    async def open(self, hub: EventHub) -> None:
         if self.script.fail_with:
             raise AgentFailed(self.script.fail_with, kind="exited", who=self.name)
-        self._stage = stage
-        stage.emit(SessionStarted(session=self.session_id, messages=self._before))
+        self._hub = hub
+        hub.emit(SessionStarted(session=self.session_id, messages=self._before))
 
     async def run(self, prompt: Prompt) -> TurnResult:
         steps = self.script.turn(self._turns)
@@ -415,8 +415,8 @@ class Mock(Driver):
         return await self._play(prompt, steps)
 
     async def _play(self, prompt: Prompt, steps: tuple[Step, ...]) -> TurnResult:
-        play = MockTurn(self.stage, prompt, steps, number=lambda: next(self._ids), later=self._begin_later)
-        turn = self.stage.turn
+        play = MockTurn(self.hub, prompt, steps, number=lambda: next(self._ids), later=self._begin_later)
+        turn = self.hub.turn
         if turn is not None and turn.reason:  # interrupted before it began
             return play.cancelled(turn.reason)
         self._playing = playing = asyncio.get_running_loop().create_task(play.play(), name="script of the mock agent")
@@ -444,22 +444,22 @@ class Mock(Driver):
 
     async def _begin(self) -> None:
         while self._later:
-            while (running := self.stage.turn) is not None:
+            while (running := self.hub.turn) is not None:
                 await running.over()
             step = self._later.pop(0)
-            turn = Turn(Prompt(step.prompt), self.stage, stop=self._stop)
-            self.stage.announce(turn)
+            turn = Turn(Prompt(step.prompt), self.hub, stop=self._stop)
+            self.hub.announce(turn)
             error: BaseException | None = None
             try:
                 result = await self._play(turn.prompt, step.steps)
             except asyncio.CancelledError:
-                self.stage.end(turn, TurnResult(status="cancelled", error=turn.reason or "the session was closed"))
+                self.hub.end(turn, TurnResult(status="cancelled", error=turn.reason or "the session was closed"))
                 raise
             except TurnFailed as failure:
                 error, result = failure.error, failure.result
             except SeraiError as failure:  # what could not be told, such as a full disk
                 error, result = failure, TurnResult(status="error", error=str(failure))
-            self.stage.end(turn, result, error)
+            self.hub.end(turn, result, error)
 
     async def _stop(self, turn: Turn, reason: str) -> None:
         await self.interrupt(reason)

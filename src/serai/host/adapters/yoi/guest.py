@@ -133,7 +133,7 @@ class YoiGuest:
         raise Refused(f"a plugin intercepts nothing: {stage}", who=self.who)  # it offers none, so nobody asks
 
     def tell(self, event: HostEvent) -> None:
-        """Plugins hear of no events of the house: their events come by an ingress."""
+        """Plugins hear of no events of the host: their events come by an ingress."""
 
     def press(self, panel: str, key: str, text: str = "") -> None:
         """Plugins have no panels."""
