@@ -10,11 +10,14 @@ PEERS := .venv-peers/.peers
 PYTEST = $(BIN)/python -m pytest -q -n auto --dist worksteal $(OPTIONS)
 
 # What `make quick` runs: what does no IO, the model, the policy and the store whole, and a few files of each other layer.
-QUICK := $(addprefix tests/,model dialects claude/dialect claude/folding yoi/documents yoi/grants policy store)
-SMOKE := $(addsuffix .py,$(addprefix tests/,test_tree test_errors test_home test_limits wire/test_framing wire/test_codec wire/test_jsonrpc \
-	wire/test_channel wire/test_rpc record/test_recorder host/test_registry host/test_guards host/test_tools tools/test_edit tools/test_read \
-	agents/test_session agents/resident/test_run claude/driver/test_asking boxes/test_settings boxes/test_store boxes/test_boxes \
-	sdk/test_schema sdk/test_serving app/test_app app/test_pipeline cli/test_main cli/test_lazy cli/test_session testing/test_claude))
+QUICK := $(addprefix tests/,model dialects plugins policy store)
+SMOKE := $(addsuffix .py,$(addprefix tests/,tree/test_size test_errors test_paths test_limits wire/test_stream_framing \
+	wire/test_codec wire/test_jsonrpc wire/test_channel wire/test_jsonrpc_peer record/test_recorder \
+	host/test_contribution_table host/test_interceptors_guards host/test_host_tool_calls tools/test_file_tools_edit \
+	tools/test_file_tools_read agents/test_session agents/resident/test_run compat/agentboot/test_permissions \
+	agents/drivers/claude/test_approvals boxes/test_manager_settings boxes/test_box_records boxes/test_manager \
+	sdk/schema/test_parameters sdk/test_dispatcher app/test_app app/test_pipeline cli/test_command_table cli/test_session \
+	testing/claude/test_program))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test test-all test-deep test-agents test-plugins check lint bench bench-peers bench-page requirements tree clean
@@ -61,8 +64,8 @@ test-agents: $(DEV)
 
 test-plugins: $(DEV)
 	@echo "== tests with plugins that are built"
-	@$(BIN)/python tests/yoi/toolchains/install.py
-	@$(PYTEST) -m toolchains tests/yoi/toolchains
+	@$(BIN)/python tests/real/toolchains/install.py
+	@$(PYTEST) -m toolchains tests/real/toolchains
 
 check: lint test
 
@@ -87,7 +90,7 @@ requirements: $(DEV)
 	@$(BIN)/python -m tests.requirements.manifest
 
 tree: $(DEV)
-	@$(BIN)/python -m tests.tree
+	@$(BIN)/python -m tests.support.tree_size
 
 clean:
 	@echo "== removing .venv, .venv-peers, caches and build output"

@@ -15,8 +15,9 @@ import uvloop
 from serai.limits import Limits
 from serai.wire.event_loop import Deadlines
 from serai.wire.plain_process import PlainSpawner
-from tests.kept import KEPT
 from tests.support import needs, profiles
+from tests.support.memory_disk import make_memory_folder
+from tests.support.open_descriptors import KEPT
 
 # For what is expected to happen: generous, so that a busy machine does not turn it into something else.
 PATIENT = Limits().but(exit_grace=15.0, drain_grace=15.0, stop_polite=15.0, stop_term=15.0)
@@ -26,6 +27,8 @@ QUICK = Limits().but(exit_grace=0.2, drain_grace=0.2, stop_polite=0.2, stop_term
 # The suite starts thousands of interpreters, and whoever forbids them to keep what they compiled waits half as long again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A guest's `python3` is the one that runs the tests: others are slower to start where a version manager's script finds them.
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
 
 # Whoever starts the suite in the background (`&`, `nohup`) has it ignore these, and so would every program that is started in it. A
 # handler of Python's is none of theirs.
@@ -45,6 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="marked",
         help="which async tests run on uvloop, too: those marked `loops` (the default), or all",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary folders are in memory where there is room, but for the deep profile, which is for the disk, too."""
+    if config.option.basetemp is None and os.environ.get("HYPOTHESIS_PROFILE") != "deep":
+        config.option.basetemp = make_memory_folder()
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:

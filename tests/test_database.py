@@ -29,7 +29,7 @@ def test_its_files_and_its_folder_are_for_this_user_alone_whatever_the_umask(tmp
     before = os.umask(umask)
     try:
         db = Database(str(path), "things")
-        db.table("things", {"id": "TEXT"})
+        db.ensure_table("things", {"id": "TEXT"})
         found = {name: mode(path.parent / name) for name in os.listdir(path.parent)}
         db.close()
     finally:
@@ -59,7 +59,7 @@ def test_opened_twice_in_one_process_it_loses_nothing_to_another_process_that_co
     """Who closes a descriptor of the file drops the process's locks on it, and the last one out throws the log away."""
     path = str(tmp_path / "x.db")
     first = Database(path, "things")
-    first.table("things", {"id": "TEXT"})
+    first.ensure_table("things", {"id": "TEXT"})
     second = Database(path, "things")
     other = (
         "import sqlite3, sys; rows = sqlite3.connect(sys.argv[1]); print(rows.execute('SELECT count(*) FROM things').fetchone()[0])"
@@ -69,7 +69,7 @@ def test_opened_twice_in_one_process_it_loses_nothing_to_another_process_that_co
         counts.append(
             subprocess.run([sys.executable, "-c", other, path], check=True, capture_output=True, text=True).stdout.strip()
         )
-        with first.writing() as rows:
+        with first.transaction() as rows:
             rows.execute("INSERT INTO things VALUES (?)", [str(number)])
     first.close()
     second.close()
@@ -83,7 +83,7 @@ def test_many_may_make_the_same_file_at_once(tmp_path: Path) -> None:
         together.wait()
         try:
             db = Database(path, "things")
-            db.table("things", {"id": "TEXT"})
+            db.ensure_table("things", {"id": "TEXT"})
             db.close()
         except NotWritten as error:
             failed.append(error)
@@ -100,8 +100,8 @@ def test_many_may_make_the_same_file_at_once(tmp_path: Path) -> None:
 
 def test_a_transaction_is_whole_or_not_at_all(tmp_path: Path) -> None:
     db = Database(str(tmp_path / "x.db"), "things")
-    db.table("things", {"id": "TEXT"})
-    with pytest.raises(ZeroDivisionError), db.writing() as rows:
+    db.ensure_table("things", {"id": "TEXT"})
+    with pytest.raises(ZeroDivisionError), db.transaction() as rows:
         rows.execute("INSERT INTO things VALUES ('one')")
         raise ZeroDivisionError
     assert db.rows.execute("SELECT count(*) FROM things").fetchone()[0] == 0
@@ -110,10 +110,10 @@ def test_a_transaction_is_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_an_older_table_gets_the_columns_that_it_lacks_and_keeps_its_rows(tmp_path: Path) -> None:
     db = Database(str(tmp_path / "x.db"), "things")
-    db.table("things", {"id": "TEXT PRIMARY KEY"})
-    with db.writing() as rows:
+    db.ensure_table("things", {"id": "TEXT PRIMARY KEY"})
+    with db.transaction() as rows:
         rows.execute("INSERT INTO things (id) VALUES ('one')")
-    db.table("things", {"id": "TEXT PRIMARY KEY", "colour": "TEXT NOT NULL DEFAULT 'red'"})
+    db.ensure_table("things", {"id": "TEXT PRIMARY KEY", "colour": "TEXT NOT NULL DEFAULT 'red'"})
     assert [tuple(row) for row in db.rows.execute("SELECT id, colour FROM things")] == [("one", "red")]
     db.close()
 
@@ -173,7 +173,7 @@ def test_who_holds_the_file_too_long_is_told_to_who_waits(tmp_path: Path) -> Non
     first = Database(path, "things")
     second = Database(path, "things", busy=0.01)
     told = pytest.raises(NotWritten, match=r"x\.db: things cannot be used: database is locked")
-    with first.writing(), told as caught, second.writing():
+    with first.transaction(), told as caught, second.transaction():
         pass
     assert caught.value.hint == "another process holds the file: try again when it is done"
     first.close()
@@ -183,13 +183,13 @@ def test_who_holds_the_file_too_long_is_told_to_who_waits(tmp_path: Path) -> Non
 def test_who_only_reads_waits_for_no_writer_and_cannot_write(tmp_path: Path) -> None:
     path = str(tmp_path / "x.db")
     db = Database(path, "things")
-    db.table("things", {"id": "TEXT"})
+    db.ensure_table("things", {"id": "TEXT"})
     reader = Database(path, "things", 0.0, reads=True)
-    with db.writing() as rows:
+    with db.transaction() as rows:
         rows.execute("INSERT INTO things VALUES ('one')")
         assert reader.rows.execute("SELECT * FROM things").fetchall() == []
     assert len(reader.rows.execute("SELECT * FROM things").fetchall()) == 1
-    with pytest.raises(NotWritten, match="readonly"), reader.told():
+    with pytest.raises(NotWritten, match="readonly"), reader.translate_errors():
         reader.rows.execute("DELETE FROM things")
     reader.close()
     db.close()
@@ -198,11 +198,11 @@ def test_who_only_reads_waits_for_no_writer_and_cannot_write(tmp_path: Path) -> 
 def test_scrubbing_waits_for_nobody_who_reads_and_says_whether_it_is_done(tmp_path: Path) -> None:
     path = str(tmp_path / "x.db")
     db = Database(path, "things", 40.0)
-    db.table("things", {"id": "TEXT"})
+    db.ensure_table("things", {"id": "TEXT"})
     reader = Database(path, "things", reads=True)
     reader.rows.execute("BEGIN")
     reader.rows.execute("SELECT * FROM things").fetchall()
-    db.table("others", {"id": "TEXT"})
+    db.ensure_table("others", {"id": "TEXT"})
     assert db.scrub() is False
     assert os.path.getsize(path + "-wal") > 0
     reader.rows.execute("ROLLBACK")
@@ -216,20 +216,20 @@ def test_scrubbing_waits_for_nobody_who_reads_and_says_whether_it_is_done(tmp_pa
 def test_a_file_that_was_taken_away_or_replaced_is_noticed(tmp_path: Path) -> None:
     path = str(tmp_path / "x.db")
     db = Database(path, "things")
-    assert not db.moved()
+    assert not db.has_moved()
     os.rename(path, path + ".old")
-    assert db.moved()
+    assert db.has_moved()
     Path(path).touch()
-    assert db.moved()
+    assert db.has_moved()
     db.close()
     memory = Database(MEMORY, "things")
-    assert not memory.moved()
+    assert not memory.has_moved()
     memory.close()
 
 
 def test_a_text_that_is_no_utf_8_is_an_error_of_ours(tmp_path: Path) -> None:
     db = Database(str(tmp_path / "x.db"), "things")
-    with pytest.raises(NotWritten, match="surrogates not allowed") as caught, db.told():
+    with pytest.raises(NotWritten, match="surrogates not allowed") as caught, db.translate_errors():
         db.rows.execute("SELECT ?", ["\udcff"])
     assert caught.value.hint == "give texts that are UTF-8"
     db.close()
@@ -238,7 +238,7 @@ def test_a_text_that_is_no_utf_8_is_an_error_of_ours(tmp_path: Path) -> None:
 def test_in_memory_nothing_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     db = Database(MEMORY, "things")
-    db.table("things", {"id": "TEXT"})
+    db.ensure_table("things", {"id": "TEXT"})
     db.scrub()
     db.close()
     assert os.listdir(tmp_path) == []

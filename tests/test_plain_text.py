@@ -8,6 +8,7 @@ import pytest
 
 from serai import plain_text
 from serai.plain_text import (
+    UNFINISHED_ESCAPE,
     escape_line,
     escape_surrogates,
     escape_text,
@@ -41,7 +42,7 @@ TABLE: dict[str, tuple[str, tuple[str | None, ...], tuple[str | None, ...]]] = {
         ("ab", "ab", "ab", SAME),
         (r"a\x1b[1;31mb", r"a\x1b[1;31mb", r"a\x1b[1;31mb", r"a\x1b[1;31mb", SAME),
     ),
-    "CSI without an end": ("a\x1b[31", ("a", "a", "a", SAME), (r"a\x1b[31", r"a\x1b[31", r"a\x1b[31", r"a\x1b[31", SAME)),
+    "CSI without an end": ("a\x1b[31", ("a31", "a31", "a31", SAME), (r"a\x1b[31", r"a\x1b[31", r"a\x1b[31", r"a\x1b[31", SAME)),
     "CSI in 8 bits": ("a\x9b2Jb", ("ab", "ab", "ab", SAME), (r"a\x9b2Jb", r"a\x9b2Jb", r"a\x9b2Jb", r"a\x9b2Jb", SAME)),
     "OSC": (
         "a\x1b]0;t\x07b",
@@ -59,9 +60,9 @@ TABLE: dict[str, tuple[str, tuple[str | None, ...], tuple[str | None, ...]]] = {
             SAME,
         ),
     ),
-    "OSC in 8 bits": (
+    "OSC in 8 bits hides nothing": (
         "a\x9d0;t\x9cb",
-        ("ab", "ab", "ab", SAME),
+        ("a0;tb", "a0;tb", "a0;tb", SAME),
         (r"a\x9d0;t\x9cb", r"a\x9d0;t\x9cb", r"a\x9d0;t\x9cb", r"a\x9d0;t\x9cb", SAME),
     ),
     "OSC without an end hides nothing": (
@@ -111,6 +112,15 @@ def test_what_is_not_text_is_removed_or_spelt_out(function: Callable[[str], str]
 @pytest.mark.parametrize("name", TABLE)
 def test_only_plain_text_is_visible(name: str) -> None:
     assert is_visible(TABLE[name][0]) == (name == "plain")
+
+
+@pytest.mark.parametrize(
+    "start", ["\x1b]", "\x1bP", "\x90", "\x98", "\x9d", "\x9f", "\x9b", "\x9b0;", "\x1b[ ", "\x1b ", "\x1b]0;\x9d", "\x9d\x1b]"]
+)
+def test_a_megabyte_of_escapes_that_do_not_end_is_read_in_one_pass(start: str) -> None:
+    hostile = start * (2**20 // len(start)) + "\n"  # in quadratic time each of them takes an hour
+    assert not set(strip_output(hostile)) & {"\x1b", "\x90", "\x98", "\x9b", "\x9d", "\x9f"}
+    assert UNFINISHED_ESCAPE.search(hostile) is None
 
 
 def test_every_character_that_stripping_removes_is_one_that_cannot_be_seen() -> None:

@@ -1,4 +1,4 @@
-"""The app: what the whole house adds to a session, its tool calls while a session is busy, and `serai run` from start to result."""
+"""The app: what the whole app adds to a session, its tool calls while a session is busy, and `serai run` from start to result."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ GUESTS, BROADCASTS = 300, 60
 
 NOTE = f"""\
 The same C program is a zot extension for the host and a bare child for the channel. The channel decodes to types, with a deadline
-on every call and a tap on every frame; `host.call_tool` goes through the registry, the JSON Schema of the tool, the mailbox and
+on every call and a tap on every frame; `host.call_tool` adds the table of names, the JSON Schema of the tool, the queue and
 the adapter besides, and gives a neutral result. Both are driven by the same worker tasks. No interceptors: each adds a round trip
 of its own.
 
-{GUESTS} guests: found by their manifests, each with its log, its handshake and its place in the registry; then, {BROADCASTS}
+{GUESTS} guests: found by their manifests, each with its log, its handshake and its place in the table; then, {BROADCASTS}
 times, one event to all until each has answered with a notice. The bare children are what the section on idle children measures.
 """
 

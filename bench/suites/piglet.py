@@ -12,14 +12,14 @@ TRIPS = 5  # of a call between two interceptors: each sees it before and after
 NOTE = f"""\
 The same C program is a piglet extension for the host, on its descriptors 3 and 4, and a bare child, on its standard streams. The
 bare channel decodes a whole answer to types at once, with a deadline on every call and a tap on every frame: what one would write
-for this one method. `wire.Rpc` is what all JSON-RPC dialects share: requests both ways, cancelling, ids of any kind. The host goes
-through the registry, the JSON Schema of the tool, the mailbox and the adapter besides, and gives a neutral result; keys in the case
+for this one method. `JsonRpcPeer` is what all JSON-RPC dialects share: requests both ways, cancelling, ids of any kind. The host
+adds the table of names, the JSON Schema of the tool, the queue and the adapter, and gives a neutral result; keys in the case
 of the Go SDK are read on a second way. With two interceptors on, each of another guest, a call makes {TRIPS} round trips to three
 processes, one after the other. They say again what they were shown, as SDKs do, and the host looks whether that is a change. "x
 channel" and "CPU x" are for each round trip.
 
 {GUESTS} extensions: found by their manifests, each asked on both transports, with its log, its handshake and its place in the
-registry; then, {BROADCASTS} times, one event to all until each has answered its `event/dispatch` with a notice, which is shown. The
+table; then, {BROADCASTS} times, one event to all until each has answered its `event/dispatch` with a notice, which is shown. The
 bare children are started one after the other and answer one line; then the same event goes to all of them, encoded once. C does
 that with posix_spawn and epoll, without a look into the answers. "KB each" is what became private to the host, "descriptors" how
 many it holds for each. All share one core, so most of a start is the children's.
@@ -49,7 +49,7 @@ CROWD = (
 )
 
 SHAPES = {"100 B, one by one": (100, 5_000, 1), "100 B, 64 in flight": (100, 19_200, 64)}
-CHANNEL, RPC, HOST = "bare channel", "wire.Rpc", "host.call_tool"
+CHANNEL, RPC, HOST = "bare channel", "JsonRpcPeer", "host.call_tool"
 GO, GUARDED = "host.call_tool, keys of the Go SDK", "host.call_tool, two interceptors"
 C, BARE, SERAI = "C posix_spawn, epoll", "serai, bare children", "serai host"
 

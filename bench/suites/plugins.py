@@ -17,7 +17,7 @@ file within its grant. Medians of {calls:,} calls, one after the other. The firs
 no limits but an epoch that never comes, no checks, and a host function that answers at once. Serai's rows are a tool call as
 the host makes it: authorised, its arguments as JSON, over a pipe to a worker on the same core that can do nothing but run the
 plugin, and what comes back checked and neutral; `look` has the whole way to the file and back in it, in a thread, since a disk
-may hang. "whole" is `Host.call_tool`, with the schema, the registry and the load order. extism has an ABI of its own and cannot
+may hang. "whole" is `Host.call_tool`, with the schema, the table of names and the load order. extism has its own ABI and cannot
 host such a component: it gives the bytes of an echo back without looking at them.
 
 Start: from the wish to have the plugin to its `start` answered, with a new process each time, {starts} times; "first" is the

@@ -11,14 +11,14 @@ import sys
 from time import perf_counter, process_time
 
 import serai
-from serai.agents.drivers.mock.script import linear
+from serai.agents.drivers.mock.script import build_linear
 from serai.agents.turn import run_turn
 from serai.model.approvals import Allow
 from serai.model.surface import ScriptedSurface
 
 
 async def mock(sessions: int, steps: int) -> dict[str, float]:
-    script = linear(steps)
+    script = build_linear(steps)
 
     async def one(number: int) -> int:
         surface = ScriptedSurface(default=Allow())

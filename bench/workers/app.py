@@ -1,4 +1,4 @@
-"""The whole house in a fresh process: what it adds to a session, and what its tool calls take while a session is busy.
+"""The whole app in a fresh process: what it adds to a session, and what its tool calls take while a session is busy.
 
 app events pieces|steps alone|app|guests COUNT        a turn of so many pieces or steps
 app calls still|parrot|pieces|steps none|three COUNT  so many calls of a guest's tool, one by one, while such a turn runs
@@ -109,7 +109,7 @@ async def app_with(place: Path, listeners: Sequence[str], *more: Path, **choices
     guests = [*(guest(place, "listener", name) for name in listeners), *more]
     app = App(cwd=project(place), environ=environ(place), policy=rules, guests=guests, limits=LIMITS, **choices)
     async with app:
-        assert app.host.report.ok, app.host.report.lines()
+        assert app.host.report.ok, app.host.report.to_lines()
         yield app
 
 
@@ -117,7 +117,7 @@ async def app_with(place: Path, listeners: Sequence[str], *more: Path, **choices
 async def alone(place: Path, provider: Quick) -> AsyncIterator[Session]:
     """The resident with the same tools and the same store, and everything allowed."""
     folder, limits, env = project(place), Limits().but(**LIMITS), environ(place)
-    stored = SessionFolder.usual(env, limits=limits).new(str(folder), agent="resident")
+    stored = SessionFolder.usual(env, limits=limits).create(str(folder), agent="resident")
     given = {"model": MODEL, "provider": provider, "decide": yes, "settings": {}, "environ": env, "limits": limits}
     async with agent("resident", cwd=folder, store=stored, **given) as session:
         yield session

@@ -47,7 +47,7 @@ class Guest:
 
     def __init__(self) -> None:
         self.calls: PendingCalls[str] = PendingCalls()
-        self.reader = CODEC.reader()
+        self.reader = CODEC.create_reader()
         self.channel: Channel
 
     def call(self, id: str, frame: bytes, waiter: asyncio.Future[Result]) -> asyncio.Future[Result]:
@@ -56,20 +56,20 @@ class Guest:
         self.channel.wake_by(call.deadline)
         return waiter
 
-    def received(self, run: bytes) -> None:
+    def handle_run(self, run: bytes) -> None:
         for message in self.reader.read(run):
             if type(message) is Result:
                 call = self.calls.finish(message.id)
                 if call is not None and not call.waiter.done():
                     call.waiter.set_result(message)
 
-    def oversize(self, frame: Oversize) -> None:
+    def handle_oversize(self, frame: Oversize) -> None:
         raise AssertionError(frame)
 
     def tick(self, now: float) -> float | None:
         assert not self.calls.expire(now)
         return self.calls.next_deadline()
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         for call in self.calls.abandon():
             call.waiter.set_exception(cause.for_call(call.id))

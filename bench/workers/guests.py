@@ -48,7 +48,7 @@ async def main(peer: str, guests: int, times: int, place: Path) -> dict[str, flo
     start, used = perf_counter(), cpu()
     async with Host.discover(place, guests=folders, environ=environ, config={}, surface=surface) as host:
         spawn, spawn_cpu = perf_counter() - start, cpu() - used
-        assert host.report.failed == (), host.report.lines()[:3]
+        assert host.report.failed == (), host.report.to_lines()[:3]
         host.context.notes.clear()
 
         async def broadcast() -> float:
@@ -80,7 +80,7 @@ async def main(peer: str, guests: int, times: int, place: Path) -> dict[str, flo
 def run(peer: str, guests: int, times: int, how: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="serai-bench-") as place:
         work = main(peer, guests, times, Path(place))
-        with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
+        with asyncio.Runner(loop_factory=event_loop.find_loop_factory() if how == "uvloop" else None) as runner:
             return runner.run(work)
 
 

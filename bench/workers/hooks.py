@@ -45,9 +45,9 @@ async def main(path: str, times: int) -> dict[str, float]:
         runner = HookRunner([hook], spawner=spawner, limits=Limits())
 
         async def once() -> Took:
-            answer = AnswerFile.at(f"{folder}/{next(numbers)}")
+            answer = AnswerFile.create(f"{folder}/{next(numbers)}")
             start = perf_counter()
-            tried = await runner.once(hook, request, answer)
+            tried = await runner.run_once(hook, request, answer)
             took = perf_counter() - start
             answer.remove()
             answer.close()

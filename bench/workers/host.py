@@ -1,6 +1,6 @@
 """One measurement of the whole host in a fresh process: `python -m bench.workers.host PEER BYTES CALLS IN_FLIGHT HOW`.
 
-`host.call_tool` through the zot adapter: found by its manifest, registry, JSON-Schema validation, mailbox, deadline, neutral
+`host.call_tool` through the zot adapter: found by its manifest, table of names, JSON Schema, send queue, deadline, neutral
 result, and the same tap as the bare channel has in `roundtrip`. Prints the same JSON object as that.
 """
 
@@ -32,7 +32,7 @@ class Taps:
 
     secrets = Secrets()
 
-    def wire(self, *_: object, **__: object) -> CountingTap:
+    def open_tap(self, *_: object, **__: object) -> CountingTap:
         return CountingTap()
 
 
@@ -49,7 +49,7 @@ async def main(peer: str, shape: Shape, place: Path) -> dict[str, float]:
     recorder: Any = Taps()
     text = shape.text
     async with Host.discover(place, guests=[extension(place, peer, "echo")], environ=environ, config={}, recorder=recorder) as host:
-        assert host.report.ok, host.report.lines()
+        assert host.report.ok, host.report.to_lines()
         assert (await host.call_tool("echo", {"text": text})).text == text
         assert (await host.call_tool("echo", {"txt": text})).code == "INVALID_ARGS"
         call_tool = host.call_tool
@@ -61,7 +61,7 @@ def run(how: str, peer: str, shape: Shape) -> dict[str, float]:
         work = main(peer, shape, Path(place))
         if how == "fast":
             return event_loop.run(work)
-        with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
+        with asyncio.Runner(loop_factory=event_loop.find_loop_factory() if how == "uvloop" else None) as runner:
             return runner.run(work)
 
 

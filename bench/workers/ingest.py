@@ -149,7 +149,7 @@ class Events:
     def __init__(self, codec: Codec[Any], bound: int) -> None:
         self.channel: Channel
         self._bound = bound
-        self._reader = codec.reader()
+        self._reader = codec.create_reader()
         self._waiting: list[Item] = []
         self._news: asyncio.Future[None] | None = None
         self._over = False
@@ -166,19 +166,19 @@ class Events:
                 self._news = asyncio.get_running_loop().create_future()
                 await self._news
 
-    def received(self, run: bytes) -> None:
+    def handle_run(self, run: bytes) -> None:
         self._waiting += self._reader.read(run)
         if len(self._waiting) >= self._bound:
             self.channel.pause()
         self._tell()
 
-    def oversize(self, frame: Oversize) -> None:
+    def handle_oversize(self, frame: Oversize) -> None:
         raise AssertionError(frame)
 
     def tick(self, now: float) -> float | None:
         return None
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         self._over = True
         self._tell()
 

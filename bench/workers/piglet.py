@@ -1,7 +1,7 @@
 """One measurement of piglet calls in a fresh process: `python -m bench.workers.piglet WHO PEER BYTES CALLS IN_FLIGHT HOW`.
 
 WHO is `channel`: the leanest that decodes to types, has a deadline and a tap, on the child's standard streams; `rpc`: the same by
-`wire.rpc`, with the adapter's reading of an answer; `host`: `host.call_tool` through everything, the guest on its descriptors 3 and
+`JsonRpcPeer`, with the adapter's reading of an answer; `host`: `host.call_tool` through everything, the guest on descriptors 3 and
 4; `go`: the same, and the guest answers in the keys of the Go SDK; or `guarded`: the first with two more guests, whose interceptors
 see each call before and after. HOW is `asyncio` or `uvloop`. Prints the same JSON object as `roundtrip`.
 """
@@ -27,7 +27,7 @@ from bench.workers.host import Taps
 from bench.workers.roundtrip import CountingTap
 from bench.workers.timing import Call, Shape, measure
 from serai.dialects.piglet.messages import ToolExecuteParams, ToolExecuteResult
-from serai.dialects.piglet.methods import Method, result_of
+from serai.dialects.piglet.methods import Method, decode_result
 from serai.host.host import Host
 from serai.model.tools import ToolCall
 from serai.wire import event_loop
@@ -49,9 +49,9 @@ class Peer(Guest):
 
     def __init__(self, answers: Codec[Any]) -> None:
         super().__init__()
-        self.reader = answers.reader()
+        self.reader = answers.create_reader()
 
-    def received(self, run: bytes) -> None:
+    def handle_run(self, run: bytes) -> None:
         message: Any
         for message in self.reader.read(run):
             call = self.calls.finish(message.id)
@@ -103,7 +103,7 @@ async def by_channel(peer: str, text: str) -> AsyncIterator[Call]:
 async def by_rpc(peer: str, text: str) -> AsyncIterator[Call]:
     async def call() -> Any:
         params = ToolExecuteParams("", "echo", {"text": text})
-        return result_of(Method.TOOL_EXECUTE, await rpc.call(Method.TOOL_EXECUTE, params, timeout=TIMEOUT))
+        return decode_result(Method.TOOL_EXECUTE, await rpc.call(Method.TOOL_EXECUTE, params, timeout=TIMEOUT))
 
     async with bare_child(peer) as child:
         rpc = JsonRpcPeer(child, deadlines=Deadlines(), tap=CountingTap())
@@ -119,7 +119,7 @@ async def by_host(peer: str, text: str, entry: str, guards: int) -> AsyncIterato
         guests = [extension(place, peer, "echo", entry)]
         guests += [extension(place, peer, f"guard{number}", "guard") for number in range(guards)]
         async with Host.discover(place, guests=guests, environ=environment(place), config={}, recorder=recorder) as host:
-            assert host.report.ok, host.report.lines()
+            assert host.report.ok, host.report.to_lines()
             assert [len(host.table.chains[stage]) for stage in ("tool_call", "tool_result")] == [guards, guards]
             assert (await host.call_tool("echo", {"text": text})).text == text
             assert (await host.call_tool("echo", {"txt": text})).code == "INVALID_ARGS"
@@ -140,7 +140,7 @@ async def main(who: str, peer: str, shape: Shape) -> dict[str, float]:
 
 
 def run(who: str, peer: str, shape: Shape, how: str) -> dict[str, float]:
-    with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
+    with asyncio.Runner(loop_factory=event_loop.find_loop_factory() if how == "uvloop" else None) as runner:
         return runner.run(main(who, peer, shape))
 
 

@@ -67,7 +67,7 @@ async def by_host(place: Path, guests: int) -> AsyncIterator[Broadcast]:
     surface = Counting()
     folders = [place / f"listener{number}" for number in range(guests)]
     async with Host.discover(place, guests=folders, environ=environment(place), config={}, surface=surface) as host:
-        assert host.report.failed == (), host.report.lines()[:3]
+        assert host.report.failed == (), host.report.to_lines()[:3]
 
         async def broadcast() -> None:
             surface.seen, surface.wanted, surface.all = 0, guests, asyncio.get_running_loop().create_future()
@@ -121,7 +121,7 @@ def run(who: str, peer: str, guests: int, times: int, how: str) -> dict[str, flo
             extension(place, peer, f"listener{number}", "listener")
         crowd = partial(by_host, place) if who == "host" else partial(by_channel, peer)
         work = measure(crowd, guests, times)
-        with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
+        with asyncio.Runner(loop_factory=event_loop.find_loop_factory() if how == "uvloop" else None) as runner:
             return runner.run(work)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from serai.host import Host
 from serai.model.tools import ToolCall
-from serai.plugins.package import digest
+from serai.plugins.package import compute_digest
 from serai.wire import event_loop
 
 CALLS, WARM, STARTS, CROWD = 3000, 300, 20, 50
@@ -72,7 +72,7 @@ def written(place: Path, component: bytes, id: str) -> dict[str, Any]:
         (folder / name).write_bytes(content)
     ref, fs = f"user:bench.{id}", [{"root": str(place), "operations": ["read"]}]
     sockets = [{"scheme": "ws", "host": "localhost"}]
-    bound = {"id": ref, "version": "1", "digest": digest(files)}
+    bound = {"id": ref, "version": "1", "digest": compute_digest(files)}
     return {"id": ref, "grants": {**bound, "permissions": asked, "fs": fs, "websocket": sockets}}
 
 

@@ -22,14 +22,14 @@ def run(peer: str, shape: Shape, how: str, secrets: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as place:
         folder = RecordingFolder(Path(place) / "recordings")
         with Recorder(folder, secrets=Secrets(values)) as recorder:
-            tap = recorder.wire("bench:echo", kind="guest", dialect="zot")
-            with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
+            tap = recorder.open_tap("bench:echo", kind="guest", dialect="zot")
+            with asyncio.Runner(loop_factory=event_loop.find_loop_factory() if how == "uvloop" else None) as runner:
                 numbers = runner.run(main(peer, shape, tap))
         with Recording.open("", folder) as recording:
-            wire = recording.wire(1)
+            wire = recording.get_wire(1)
             assert not wire.dropped, f"{wire.dropped} frames were dropped"
             assert wire.frames["sent"] == wire.frames["received"] > shape.calls
-        numbers["mb"] = sum(run.size for run in folder.runs()) / 1e6
+        numbers["mb"] = sum(run.size for run in folder.list_runs()) / 1e6
     return numbers
 
 

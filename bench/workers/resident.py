@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-from serai.agents.models.providers import ClosableProvider, provider_for
+from serai.agents.models.providers import ClosableProvider, create_provider
 from serai.agents.resident.driver import Resident
 from serai.agents.resident.run_context import RunContext
 from serai.agents.session import Session
@@ -74,7 +74,7 @@ async def pieces(how: str, count: int) -> dict[str, float]:
         request = ModelRequest(model, (ModelMessage("user"),))
         return await timed(count, lambda: drained(provider.stream(request)))
     with tempfile.TemporaryDirectory() as folder:
-        store = SessionFolder(folder).new(folder) if how == "kept" else None
+        store = SessionFolder(folder).create(folder) if how == "kept" else None
         async with session(provider, model, store=store) as there:
             return await timed(count, lambda: drained(there.turn("go")))
 
@@ -99,7 +99,7 @@ def model_of(api: str, url: str) -> Model:
 
 
 def provider_of(api: str, url: str) -> ClosableProvider:
-    return provider_for(model_of(api, url), environ={}, limits=Limits().but(model_answer=1 << 30))
+    return create_provider(model_of(api, url), environ={}, limits=Limits().but(model_answer=1 << 30))
 
 
 async def by_sdk(api: str, url: str, prompt: str) -> AsyncIterator[object]:

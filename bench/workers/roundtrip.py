@@ -76,7 +76,7 @@ def run(how: str, peer: str, shape: Shape, tap: str = "count") -> dict[str, floa
         return event_loop.run(work)
     if how == "mallopt":
         assert event_loop.raise_malloc_thresholds()
-    with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
+    with asyncio.Runner(loop_factory=event_loop.find_loop_factory() if how == "uvloop" else None) as runner:
         return runner.run(work)
 
 

@@ -53,7 +53,7 @@ async def with_asyncio(path: str) -> Took:
 async def with_serai(spawner: PlainSpawner, launch: Launch) -> Took:
     start = perf_counter()
     child = await spawner.spawn(launch)
-    output = child.to_noise(child.stdout)
+    output = child.drain_noise(child.stdout)
     assert os.write(child.stdin, INPUT) == len(INPUT)
     child.close_descriptor(child.stdin)
     status = await child.exited
@@ -71,16 +71,16 @@ class Answer:
         self.text = b""
         self.over: asyncio.Future[SeraiError] = asyncio.get_running_loop().create_future()
 
-    def received(self, run: bytes) -> None:
+    def handle_run(self, run: bytes) -> None:
         self.text += run
 
-    def oversize(self, frame: Oversize) -> None:
+    def handle_oversize(self, frame: Oversize) -> None:
         raise AssertionError(frame)
 
     def tick(self, now: float) -> float | None:
         return None
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         self.over.set_result(cause)
 
 

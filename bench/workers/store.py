@@ -94,7 +94,7 @@ def make(folder: str) -> None:
     with StoredSession(resumed) as session:
         session.compact([])
         for number in range(100):
-            session.user(f"{number} " + "x" * 1000)
+            session.append_user(f"{number} " + "x" * 1000)
     listed = os.path.join(folder, "listed")
     os.mkdir(listed)
     for number in range(SESSIONS):
@@ -138,11 +138,11 @@ def load_sqlite(path: str) -> int:
 
 
 def resume(path: str) -> int:
-    return len(StoredSession(path).messages())
+    return len(StoredSession(path).read_messages())
 
 
 def resume_whole(path: str) -> int:
-    return len(load(SessionFile(path, Limits()), ReadProblems()).messages())
+    return len(load(SessionFile(path, Limits()), ReadProblems()).decode_messages())
 
 
 def list_serai(folder: str) -> int:
@@ -158,7 +158,7 @@ TEXT = {"content": "x" * 900, "timestamp": TS}
 
 
 def append_serai(path: str, *, sync: bool) -> Callable[[], int]:
-    session = SessionFolder(path).new("/app")
+    session = SessionFolder(path).create("/app")
 
     def run() -> int:
         for _ in range(300 if sync else 10_000):

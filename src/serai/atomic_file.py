@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +17,8 @@ def atomic_writer(path: str | Path, *, mode: int = 0o600, sync: bool = False) ->
 
     Whoever reads meanwhile has the old or the new; with `sync` that is so after a power cut, too.
     """
-    descriptor, name = tempfile.mkstemp(prefix=PREFIX, dir=os.path.dirname(os.path.abspath(path)))  # made with 0600
+    name = os.path.join(os.path.dirname(os.path.abspath(path)), PREFIX + os.urandom(8).hex())
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
@@ -36,3 +36,10 @@ def atomic_writer(path: str | Path, *, mode: int = 0o600, sync: bool = False) ->
 def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o600, sync: bool = False) -> None:
     with atomic_writer(path, mode=mode, sync=sync) as file:
         file.write(content)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """All of it, to a descriptor that blocks."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -30,7 +30,7 @@ class Database:
         self.path = path
         self._what = what
         self._busy = busy
-        with self._told("opened", OSError):
+        with self._translate_errors("opened", OSError):
             if path != MEMORY and not reads:
                 _make_private(path)
             self.rows = sqlite3.connect(path, timeout=busy, isolation_level=None, check_same_thread=False)
@@ -39,7 +39,7 @@ class Database:
             except BaseException:
                 self.rows.close()
                 raise
-        self._file = _identity(path)
+        self._file = _read_identity(path)
 
     def _set_up(self, *, reads: bool) -> None:
         self.rows.row_factory = sqlite3.Row
@@ -65,13 +65,13 @@ class Database:
     def close(self) -> None:
         self.rows.close()
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Whether its file was taken away or replaced: nobody else would see what is written from now on."""
-        return self.path != MEMORY and _identity(self.path) != self._file
+        return self.path != MEMORY and _read_identity(self.path) != self._file
 
     def scrub(self) -> bool:
         """Take what was taken out from the disk too. Who still reads is waited for only briefly: False, try again later."""
-        with self.told():
+        with self.translate_errors():
             self.rows.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
             try:
                 [(blocked, *_)] = self.rows.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -79,9 +79,9 @@ class Database:
                 self.rows.execute(f"PRAGMA busy_timeout = {round(self._busy * 1000)}")
         return not blocked
 
-    def table(self, name: str, columns: Mapping[str, str]) -> None:
+    def ensure_table(self, name: str, columns: Mapping[str, str]) -> None:
         """Make a table, or give an older one the columns that it lacks. Nothing is ever taken away."""
-        with self.writing() as rows:
+        with self.transaction() as rows:
             rows.execute(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(f'{key} {kind}' for key, kind in columns.items())})")
             there = {row["name"] for row in rows.execute(f"PRAGMA table_info({name})")}
             for key, kind in columns.items():
@@ -89,9 +89,9 @@ class Database:
                     rows.execute(f"ALTER TABLE {name} ADD COLUMN {key} {kind}")
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, on disk at its end; nothing of it when it fails."""
-        with self.told():
+        with self.translate_errors():
             self.rows.execute("BEGIN IMMEDIATE")
             try:
                 yield self.rows
@@ -102,21 +102,21 @@ class Database:
                 raise
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """SQLite's errors as ours, and texts that are none."""
-        with self._told("used"):
+        with self._translate_errors("used"):
             yield
 
     @contextmanager
-    def _told(self, done: str, *more: type[Exception]) -> Iterator[None]:
+    def _translate_errors(self, done: str, *more: type[Exception]) -> Iterator[None]:
         kinds: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeError, *more)
         try:
             yield
         except kinds as error:
-            raise NotWritten(f"{self._what} cannot be {done}: {error}", who=self.path, hint=_hint(error)) from None
+            raise NotWritten(f"{self._what} cannot be {done}: {error}", who=self.path, hint=_find_hint(error)) from None
 
 
-def _hint(error: Exception) -> str:
+def _find_hint(error: Exception) -> str:
     """What to do about it; empty: what is always to be done, make room or make it writable."""
     if isinstance(error, UnicodeError):
         return "give texts that are UTF-8"
@@ -133,7 +133,7 @@ _HINTS = {
 }
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _read_identity(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except OSError:

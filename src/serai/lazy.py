@@ -17,30 +17,32 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     """
     homes: dict[str, str] = {}
 
-    def declared() -> dict[str, str]:
+    def load_homes() -> dict[str, str]:
         if not homes:
             homes.update(_read_stub(package))
         return homes
 
     def get(name: str) -> Any:
         if name == "__all__":
-            return sorted(declared())
-        if name not in declared():
+            return sorted(load_homes())
+        if name not in load_homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         from importlib import import_module
 
         return getattr(import_module(homes[name]), name)
 
-    def names() -> list[str]:
-        return sorted(declared())
+    def list_names() -> list[str]:
+        return sorted(load_homes())
 
-    return get, names
+    return get, list_names
 
 
 def _read_stub(package: str) -> dict[str, str]:
     import sys
 
     module = sys.modules[package]
-    # Through its loader, because a bundle is one file.
-    stub: bytes = module.__spec__.loader.get_data(f"{module.__path__[0]}/__init__.pyi")  # type: ignore[union-attr]
+    try:  # through its loader, because a bundle is one file
+        stub: bytes = module.__spec__.loader.get_data(f"{module.__path__[0]}/__init__.pyi")  # type: ignore[union-attr]
+    except OSError as error:
+        raise ImportError(f"{package}: cannot read the list of its names, which is part of the package: {error}") from error
     return {name: home for _, home, _, name, *_ in map(str.split, stub.decode().splitlines())}

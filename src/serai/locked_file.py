@@ -24,7 +24,7 @@ class LockedFile:
         self._failed = failed
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Nobody else changes it meanwhile: two at once would each write what the other has not seen."""
         real = Path(os.path.realpath(self.path))
         try:
@@ -32,9 +32,9 @@ class LockedFile:
             lock = real.with_name(f".{self.path.stem}.lock")
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._build_error(error) from None
         try:
-            self._take(descriptor)
+            self._acquire(descriptor)
             yield
         finally:
             os.close(descriptor)
@@ -44,9 +44,9 @@ class LockedFile:
         try:
             atomic_file.write_atomically(os.path.realpath(self.path), content, sync=True)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._build_error(error) from None
 
-    def _take(self, descriptor: int) -> None:
+    def _acquire(self, descriptor: int) -> None:
         end = monotonic() + _LOCK
         while True:
             try:
@@ -57,8 +57,8 @@ class LockedFile:
                     hint = "end the other one, then try again"
                     raise BadSettings("another Serai is changing it and does not end", who=str(self.path), hint=hint) from None
             except OSError as error:
-                raise self._unwritable(error) from None
+                raise self._build_error(error) from None
             sleep(0.01)
 
-    def _unwritable(self, error: OSError) -> BadSettings | NotWritten:
+    def _build_error(self, error: OSError) -> BadSettings | NotWritten:
         return self._failed(f"cannot be written: {error.strerror}", who=str(self.path), hint="make its folder writable")

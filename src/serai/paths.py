@@ -60,7 +60,7 @@ def read_settings_in(folder: str) -> dict[str, Any]:
     """The `config.toml` of such a folder with what its `plugins.toml` adds, their top-level keys checked."""
     found, path = _read(os.path.join(folder, CONFIG)), os.path.join(folder, PLUGINS)
     granted = _read(path)
-    return _with_plugins(found, granted, path) if granted else found
+    return _merge_plugins(found, granted, path) if granted else found
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _read(path: str) -> dict[str, Any]:
     return parse_settings(content, who=path)
 
 
-def _with_plugins(found: dict[str, Any], granted: dict[str, Any], path: str) -> dict[str, Any]:
+def _merge_plugins(found: dict[str, Any], granted: dict[str, Any], path: str) -> dict[str, Any]:
     """What was granted counts in addition; but plugins that the person has switched off by hand stay off (spec yoi 10)."""
     plugins, feature = granted.pop("plugins", {}), granted.pop("feature", {})
     enabled = plugins.get("enabled", []) if isinstance(plugins, dict) and plugins.keys() <= {"enabled"} else None
@@ -147,7 +147,7 @@ def check_setting_keys(settings: Mapping[str, Any], *, who: str) -> None:
             raise BadSettings(f"there is no setting {key!r}", who=who, hint=f"at its top the file has {', '.join(_KEYS)}")
 
 
-def recording_enabled(environ: Mapping[str, str] = os.environ) -> bool:
+def is_recording_enabled(environ: Mapping[str, str] = os.environ) -> bool:
     """Recordings are made unless the settings say `record = false`."""
     value = read_settings(environ).get("record", True)
     if not isinstance(value, bool):

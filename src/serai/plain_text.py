@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0 without tab and newline, DEL, C1
-CSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?")  # colours and moves of the cursor
+CSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]")  # colours and moves of the cursor
 RETURN = re.compile(r"\r+\n?")
-# OSC, DCS, SOS, PM and APC have a text of their own. One that does not end on its line hides nothing: only its start is removed.
-_STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*"
+# OSC, DCS, SOS, PM and APC have a text of their own. One that does not end on its line hides nothing: only its start is removed,
+# as of a CSI without its last character, and of those that are one character (C1), which few terminals obey.
+# Another start ends the search for the end, or a text that is nothing but starts would take time quadratic in its length.
+_STRING = r"\x1b[\]PX^_][^\x07\x1b\x9c\n]*"
 _CODE = re.compile(rf"{CSI.pattern}|{_STRING}(?:\x07|\x1b\\|\x9c)|\x1b[ -/]*[0-~]?|(?!\r){CONTROL.pattern}")
 UNFINISHED_ESCAPE = re.compile(rf"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|{_STRING}\x1b?|\x1b[ -/]*)\Z")
 
@@ -92,6 +94,10 @@ def escape_line(text: str, spell: Callable[[str], str] = _spell_hex, is_shown: C
 def escape_text(text: str) -> str:
     """A text of several lines as a terminal may show it."""
     return "\n".join(escape_line(line.removesuffix("\r")) for line in text.expandtabs().split("\n"))
+
+
+def shorten(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def utf8_size(text: str) -> int:

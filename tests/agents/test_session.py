@@ -16,21 +16,16 @@ from serai.model.approvals import Approval
 from serai.model.events import Event, Message, Text, TurnEnded, TurnResult, TurnStarted, event_kind
 from serai.model.tools import ImageBlock, ToolCall
 from serai.store import SessionFolder, UserMessage
-from tests.agents.drivers import Scripted, session
+from tests.support.agents.scripted_driver import Scripted, create_session, start_and_hang
 
 
-async def waits(hub: EventHub, prompt: Prompt) -> None:
-    hub.emit(Text(text="on it"))
-    await asyncio.Event().wait()
-
-
-async def answers(hub: EventHub, prompt: Prompt) -> TurnResult:
+async def shout_prompt(hub: EventHub, prompt: Prompt) -> TurnResult:
     return TurnResult(status="success", text=prompt.text.upper())
 
 
 @pytest.mark.req("agents.scenario.B7")
 async def test_a_second_prompt_is_refused_and_the_first_goes_on() -> None:
-    async with session(waits) as there:
+    async with create_session(start_and_hang) as there:
         turn = await there.send("first")
         with pytest.raises(TurnInFlight, match="busy with .first."):
             await there.send("second")
@@ -43,7 +38,7 @@ async def test_a_second_prompt_is_refused_and_the_first_goes_on() -> None:
 
 
 async def test_a_turn_that_was_refused_may_begin_later() -> None:
-    async with session(answers) as there:
+    async with create_session(shout_prompt) as there:
         first, second = there.turn("first"), there.turn("second")
         first.start()
         with pytest.raises(TurnInFlight):
@@ -54,7 +49,7 @@ async def test_a_turn_that_was_refused_may_begin_later() -> None:
 
 @pytest.mark.req("agents.scenario.N5", "agents.scenario.H2")
 async def test_after_close_which_may_be_repeated_nothing_more_is_taken() -> None:
-    there = session(answers)
+    there = create_session(shout_prompt)
     turn = there.turn("before it is open")
     with pytest.raises(Closed, match="not open yet") as early:
         turn.start()
@@ -75,7 +70,7 @@ async def test_after_close_which_may_be_repeated_nothing_more_is_taken() -> None
 
 
 async def test_leaving_a_session_ends_the_turn_that_runs() -> None:
-    async with session(waits) as there:
+    async with create_session(start_and_hang) as there:
         turn = await there.send("go")
         turn.taken = True
     assert turn.outcome is not None
@@ -88,7 +83,7 @@ async def test_an_agent_that_cannot_be_started_leaves_nothing() -> None:
         async def open(self, hub: EventHub) -> None:
             raise SpawnFailed("there is no such program", who="scripted")
 
-    there = Session(Broken(answers))
+    there = Session(Broken(shout_prompt))
     with pytest.raises(SpawnFailed):
         async with there:
             raise AssertionError("it is not open")
@@ -104,7 +99,7 @@ async def test_close_is_not_stopped_half_way() -> None:
             await release.wait()
             await super().close()
 
-    there = Session(Slow(answers))
+    there = Session(Slow(shout_prompt))
     await there.open()
     closing = asyncio.ensure_future(there.close())
     await asyncio.sleep(0)
@@ -118,7 +113,7 @@ async def test_close_is_not_stopped_half_way() -> None:
 
 @pytest.mark.req("agents.rule.50")
 async def test_what_an_agent_lacks_is_an_error_of_its_own() -> None:
-    driver = Scripted(answers)
+    driver = Scripted(shout_prompt)
     driver.capabilities = Capabilities(deltas=True)
     async with Session(driver) as there:
         flags = there.capabilities
@@ -140,14 +135,14 @@ async def test_what_an_agent_lacks_is_an_error_of_its_own() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n"])
 async def test_an_empty_prompt_is_refused_at_once(text: str) -> None:
-    async with session(answers) as there:
+    async with create_session(shout_prompt) as there:
         with pytest.raises(ValueError, match="empty prompt"):
             there.turn(text)
 
 
 @pytest.mark.req("agents.scenario.N1")
 async def test_a_turn_that_the_agent_begins_is_announced_read_and_ended_and_a_prompt_meanwhile_is_refused() -> None:
-    async with session(answers) as there:
+    async with create_session(shout_prompt) as there:
         begun: list[Turn] = []
         there.on_turn(begun.append)
         hub = there.hub
@@ -170,7 +165,7 @@ async def test_a_turn_that_the_agent_begins_is_announced_read_and_ended_and_a_pr
 
 @pytest.mark.req("agents.scenario.N1")
 async def test_a_turn_that_nobody_takes_is_played_unheard_and_approves_nothing() -> None:
-    async with session(answers) as there:
+    async with create_session(shout_prompt) as there:
         turn = Turn(Prompt("background work"), there.hub)
         there.hub.announce(turn)
         decision = await there.hub.ask(Approval(id="a", call=ToolCall("bash")))
@@ -180,7 +175,7 @@ async def test_a_turn_that_nobody_takes_is_played_unheard_and_approves_nothing()
 
 
 async def test_a_listener_hears_everything_before_the_reader_and_can_stop() -> None:
-    async with session(answers) as there:
+    async with create_session(shout_prompt) as there:
         heard: list[Event] = []
         stop = there.listen(heard.append)
         async for event in there.turn("one"):
@@ -197,7 +192,7 @@ async def test_a_listener_that_cannot_keep_what_happened_ends_the_turn_with_its_
         if isinstance(event, Text):
             raise NotWritten("no space left on device", who="session.jsonl")
 
-    async with session(waits) as there:
+    async with create_session(start_and_hang) as there:
         there.listen(full)
         with pytest.raises(NotWritten):
             await there.turn("go")
@@ -209,7 +204,7 @@ async def test_a_listener_that_fails_at_the_very_end_is_the_error_of_the_turn() 
         if event_kind(event) in ("turn_ended", "request_cancelled"):
             raise NotWritten("no space left on device", who="session.jsonl")
 
-    async with session(answers) as there:
+    async with create_session(shout_prompt) as there:
         there.listen(full)
         with pytest.raises(NotWritten):
             await there.turn("go")
@@ -218,7 +213,7 @@ async def test_a_listener_that_fails_at_the_very_end_is_the_error_of_the_turn() 
 
 async def test_everybody_is_told_also_behind_one_who_fails_and_one_who_leaves() -> None:
     heard: list[str] = []
-    async with session(answers) as there:
+    async with create_session(shout_prompt) as there:
 
         def fails(event: Event) -> None:
             if event_kind(event) == "turn_ended":
@@ -249,7 +244,7 @@ async def test_a_turn_ends_once_and_the_next_one_waits_until_a_stubborn_agent_ha
                     continue
             return TurnResult(status="success", text=prompt.text)
 
-    async with Session(Stubborn(answers), limits=Limits().but(interrupt=0.05)) as there:
+    async with Session(Stubborn(shout_prompt), limits=Limits().but(interrupt=0.05)) as there:
         ends: list[str] = []
         there.listen(lambda event: ends.append(event.result.text) if isinstance(event, TurnEnded) else None)
         first = await there.send("one")
@@ -272,7 +267,7 @@ async def test_closing_is_bounded() -> None:
             await asyncio.Event().wait()
 
     short = Limits().but(interrupt=0.01, stop_polite=0.01, stop_term=0.01, stop_kill=0.01)
-    async with Session(Slow(answers), limits=short) as there:
+    async with Session(Slow(shout_prompt), limits=short) as there:
         pass
     assert there.state == "closed"
 
@@ -282,7 +277,7 @@ async def test_closing_while_it_is_opened_ends_that_and_leaves_nothing() -> None
         async def open(self, hub: EventHub) -> None:
             await asyncio.Event().wait()
 
-    there = Session(Slow(answers))
+    there = Session(Slow(shout_prompt))
     opening = asyncio.ensure_future(there.open())
     await asyncio.sleep(0)
     assert there.state == "new"
@@ -296,9 +291,9 @@ async def test_who_stops_reading_for_good_does_not_hold_the_turn_for_ever() -> N
     async def floods(hub: EventHub, prompt: Prompt) -> None:
         for _ in range(100):
             hub.emit(Message())
-            await hub.room()
+            await hub.wait_for_room()
 
-    async with session(floods, limits=Limits().but(waiting=10, model_idle=0.02)) as there:
+    async with create_session(floods, limits=Limits().but(waiting=10, model_idle=0.02)) as there:
         turn = there.turn("go")
         async for _ in turn:
             break
@@ -313,7 +308,7 @@ async def test_a_driver_with_a_defect_ends_the_turn_and_not_the_session(caplog: 
             raise KeyError("oops")
         return TurnResult(status="success", text="fine")
 
-    async with session(breaks) as there:
+    async with create_session(breaks) as there:
         turn = there.turn("break")
         with pytest.raises(KeyError):
             await turn
@@ -329,24 +324,24 @@ async def test_a_conversation_is_kept_where_the_caller_says(tmp_path: object) ->
         hub.emit(Text(text="lo"))
         return TurnResult(status="success", text="hello")
 
-    stored = SessionFolder(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).create("/app")
     async with Session(Scripted(talks), store=stored) as there:
         await there.turn("hi")
     with SessionFolder(str(tmp_path)).open(stored.id) as again:
-        user, assistant = again.messages()
+        user, assistant = again.read_messages()
     assert isinstance(user, UserMessage)
     assert user.content == "hi"
     assert [item.text for item in assistant.content] == ["hello"]  # type: ignore[union-attr]
 
 
 async def test_the_mark_of_an_interrupted_turn_is_kept_after_what_was_said(tmp_path: object) -> None:
-    stored = SessionFolder(str(tmp_path)).new("/app")
-    async with Session(Scripted(waits), store=stored) as there, there.turn("hi") as turn:
+    stored = SessionFolder(str(tmp_path)).create("/app")
+    async with Session(Scripted(start_and_hang), store=stored) as there, there.turn("hi") as turn:
         async for event in turn:
             if isinstance(event, TurnStarted):
                 there.steer("and quickly")
             if isinstance(event, Text):
                 await turn.cancel("it took too long")
     with SessionFolder(str(tmp_path)).open(stored.id) as again:
-        texts = [message.content if isinstance(message, UserMessage) else "assistant" for message in again.messages()]
+        texts = [message.content if isinstance(message, UserMessage) else "assistant" for message in again.read_messages()]
     assert texts == ["hi", "assistant", "and quickly", "[Request interrupted: it took too long]"]

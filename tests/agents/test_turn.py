@@ -8,7 +8,6 @@ import pytest
 
 from serai.agents.driver import Prompt
 from serai.agents.event_hub import EventHub
-from serai.agents.turn import Turn
 from serai.errors import Closed, NoApproval, PeerGone
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Deny, Question, QuestionItem
@@ -26,13 +25,9 @@ from serai.model.events import (
     event_kind,
 )
 from serai.model.tools import ToolCall
-from tests.agents.drivers import session
+from tests.support.agents.scripted_driver import collect_events, create_session
 
 CALL = ToolCall("bash", {"command": "ls"}, "c1")
-
-
-async def hears(turn: Turn) -> list[Event]:
-    return [event async for event in turn]
 
 
 @pytest.mark.req("agents.scenario.H1", "agents.rule.46")
@@ -43,8 +38,8 @@ async def test_events_come_in_the_order_in_which_they_were_told_each_with_its_st
             if number % 10 == 0:
                 await asyncio.sleep(0)
 
-    async with session(play) as there:
-        events = await hears(there.turn("go"))
+    async with create_session(play) as there:
+        events = await collect_events(there.turn("go"))
     assert [event.text for event in events if isinstance(event, Text)] == [str(number) for number in range(100)]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert all(event.agent == "scripted" and event.session == "s1" and event.at > 0 and event.lane == "" for event in events)
@@ -63,8 +58,8 @@ async def test_a_turn_tells_its_beginning_its_end_states_stderr_and_withdrawn_re
             await asking
         return TurnResult(status="success", text="bye")
 
-    async with session(play) as there:
-        events = await hears(there.turn("go"))
+    async with create_session(play) as there:
+        events = await collect_events(there.turn("go"))
     assert [event_kind(event) for event in events] == [
         *("turn_started", "state_changed", "stderr", "approval", "request_cancelled", "turn_ended"),
     ]
@@ -86,7 +81,7 @@ async def test_any_number_wait_before_and_after_the_end_and_get_the_same_result(
         await go.wait()
         return supplied
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         turn = there.turn("go")
         early = [asyncio.ensure_future(turn.result()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -104,7 +99,7 @@ async def test_the_error_comes_after_the_last_event_and_to_everybody_who_waits()
         hub.emit(Text(text="so far"))
         raise failure
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         turn = there.turn("go")
         events: list[Event] = []
         with pytest.raises(PeerGone) as raised:
@@ -118,14 +113,14 @@ async def test_the_error_comes_after_the_last_event_and_to_everybody_who_waits()
             assert raised.value is failure
         assert turn.outcome is not None
         assert (turn.outcome.status, turn.outcome.error) == ("error", "scripted: it went")
-        assert await hears(turn) == []
+        assert await collect_events(turn) == []
         assert there.state == "idle"  # and the next one may begin
 
 
 # -- answers
 
 
-async def asks(hub: EventHub, prompt: Prompt) -> TurnResult:
+async def ask_approval(hub: EventHub, prompt: Prompt) -> TurnResult:
     decision = await hub.ask(Approval(id="a", call=CALL))
     return TurnResult(status="success", text=repr(decision))
 
@@ -133,7 +128,7 @@ async def asks(hub: EventHub, prompt: Prompt) -> TurnResult:
 @pytest.mark.req("agents.scenario.H3", "agents.rule.16")
 async def test_a_request_can_be_answered_the_moment_it_is_seen_and_exactly_that_answer_arrives() -> None:
     decision = Allow({"command": "pwd"}, "session")
-    async with session(asks) as there:
+    async with create_session(ask_approval) as there:
         seen: list[str] = []
 
         def listener(event: Event) -> None:  # before anybody reads it
@@ -152,7 +147,7 @@ async def test_a_request_can_be_answered_the_moment_it_is_seen_and_exactly_that_
 
 @pytest.mark.req("agents.scenario.H4", "agents.scenario.H5", "agents.scenario.H6", "agents.edge.05")
 async def test_an_answer_to_nothing_is_told_apart_from_one_that_comes_too_late() -> None:
-    async with session(asks) as there:
+    async with create_session(ask_approval) as there:
         turn = there.turn("go")
         async for event in turn:
             if isinstance(event, Approval):
@@ -184,7 +179,7 @@ async def test_an_answer_to_what_was_withdrawn_changes_nothing() -> None:
             await asking
         assert hub.pending == {}
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         approval: Approval | None = None
         async for event in there.turn("go"):
             if isinstance(event, Approval):
@@ -207,7 +202,7 @@ async def test_several_requests_are_open_at_once_and_answered_in_any_order() -> 
         )
         return TurnResult(status="success", text=f"{first} {second} {third}")
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         turn = there.turn("go")
         open_: dict[str, Approval | Question] = {}
         async for event in turn:
@@ -222,20 +217,20 @@ async def test_several_requests_are_open_at_once_and_answered_in_any_order() -> 
 
 
 async def test_silence_is_no() -> None:
-    async with session(asks, limits=Limits().but(approval=0.01)) as there:
+    async with create_session(ask_approval, limits=Limits().but(approval=0.01)) as there:
         turn = there.turn("go")
-        events = await hears(turn)
+        events = await collect_events(turn)
         assert [event_kind(event) for event in events] == ["turn_started", "approval", "request_cancelled", "turn_ended"]
         assert (await turn).text == repr(Deny("nobody answered within 0.01 s"))
 
 
 async def test_without_a_reader_nobody_is_there_to_approve() -> None:
-    async with session(asks) as there:
+    async with create_session(ask_approval) as there:
         assert (await there.turn("go")).text == repr(Deny("nobody is there to approve it"))
 
 
 async def test_who_awaits_the_result_only_after_an_approval_was_asked_answers_nothing() -> None:
-    async with session(asks) as there:
+    async with create_session(ask_approval) as there:
         turn = await there.send("go")
         while not there.pending:
             await asyncio.sleep(0)
@@ -247,7 +242,7 @@ async def test_the_same_request_twice_is_presented_once() -> None:
         twice = await asyncio.gather(hub.ask(Approval(id="0", call=CALL)), hub.ask(Approval(id="0", call=CALL)))
         return TurnResult(status="success", text=repr(twice))
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         turn = there.turn("go")
         asked = 0
         async for event in turn:
@@ -267,7 +262,7 @@ async def test_a_turn_is_cancelled_once_however_often_and_from_wherever_it_is_as
         hub.emit(Text(text="on it"))
         await asyncio.Event().wait()
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         turn = there.turn("go")
         async for event in turn:
             if isinstance(event, Text):
@@ -283,10 +278,10 @@ async def test_a_turn_that_is_cancelled_before_it_began_never_begins() -> None:
     async def play(hub: EventHub, prompt: Prompt) -> None:
         raise AssertionError("it was cancelled")
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         turn = there.turn("go")
         await turn.cancel("never mind")
-        assert await hears(turn) == []
+        assert await collect_events(turn) == []
         assert (await turn).status == "cancelled"
         assert there.state == "idle"
 
@@ -300,22 +295,22 @@ async def test_who_waits_for_room_is_let_go_when_the_turn_is_cancelled_and_the_s
             hub.emit(Message())
             if hub.turn is not None and hub.turn.crowded:
                 full.set()
-            await hub.room()
+            await hub.wait_for_room()
 
-    async with session(play, limits=Limits().but(waiting=10)) as there:
+    async with create_session(play, limits=Limits().but(waiting=10)) as there:
         turn = there.turn("go")
         turn.start()
         turn.taken = True
         await full.wait()
         await turn.cancel("enough")
-        events = await hears(turn)
+        events = await collect_events(turn)
         assert len(events) == 10 + 1  # what there was room for, and the end
         assert isinstance(events[-1], TurnEnded)
 
 
 @pytest.mark.req("agents.scenario.H9")
 async def test_a_request_of_a_turn_that_is_cancelled_is_no_longer_pending() -> None:
-    async with session(asks) as there:
+    async with create_session(ask_approval) as there:
         turn = there.turn("go")
         async for event in turn:
             if isinstance(event, Approval):
@@ -330,7 +325,7 @@ async def test_a_request_of_a_turn_that_is_cancelled_is_no_longer_pending() -> N
 @pytest.mark.req("agents.scenario.H10")
 async def test_a_turn_leaves_no_task_behind() -> None:
     before = asyncio.all_tasks()
-    async with session(asks) as there:
+    async with create_session(ask_approval) as there:
         async with there.turn("go") as turn:
             async for event in turn:
                 if isinstance(event, Approval):
@@ -344,7 +339,7 @@ async def test_who_is_cancelled_while_awaiting_the_result_interrupts_the_turn() 
     async def play(hub: EventHub, prompt: Prompt) -> None:
         await asyncio.Event().wait()
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         turn = there.turn("go")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(turn.result(), 0.01)
@@ -359,7 +354,7 @@ async def test_an_agent_that_does_not_heed_the_interrupt_is_ended_after_its_time
     async def play(hub: EventHub, prompt: Prompt) -> None:
         await asyncio.Event().wait()
 
-    async with session(play, deaf=True, limits=Limits().but(interrupt=0.05)) as there:
+    async with create_session(play, deaf=True, limits=Limits().but(interrupt=0.05)) as there:
         turn = await there.send("go")
         await asyncio.sleep(0)
         await turn.cancel("now")
@@ -373,7 +368,7 @@ async def test_leaving_the_block_early_ends_the_turn() -> None:
         hub.emit(Text(text="on it"))
         await asyncio.Event().wait()
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         async with there.turn("go") as turn:
             async for event in turn:
                 if isinstance(event, Text):
@@ -397,7 +392,7 @@ async def test_while_nobody_reads_pieces_of_text_are_joined_and_no_request_is_lo
         told.set()
         return TurnResult(status="success", text=repr(await asking))
 
-    async with session(play, limits=Limits().but(waiting=100)) as there:
+    async with create_session(play, limits=Limits().but(waiting=100)) as there:
         turn = await there.send("go")
         turn.taken = True
         await told.wait()
@@ -419,12 +414,12 @@ async def test_what_tools_say_meanwhile_does_not_pile_up_for_who_does_not_look()
         for number in range(10_000):
             hub.emit(ToolProgress(call=ToolCall("bash", {}, f"c{number % 3}"), text="x" * 100))
 
-    async with session(play, limits=Limits().but(waiting=100)) as there:
+    async with create_session(play, limits=Limits().but(waiting=100)) as there:
         turn = await there.send("go")
         turn.taken = True
         while not turn.done:
             await asyncio.sleep(0)
-        events = await hears(turn)
+        events = await collect_events(turn)
         assert len(events) <= 2 * 100 + 1
         assert isinstance(events[-1], TurnEnded)
 
@@ -433,9 +428,9 @@ async def test_who_stops_reading_and_waits_for_the_result_is_not_waited_for() ->
     async def play(hub: EventHub, prompt: Prompt) -> None:
         for _ in range(100):
             hub.emit(Message())
-            await hub.room()
+            await hub.wait_for_room()
 
-    async with session(play, limits=Limits().but(waiting=10)) as there, there.turn("go") as turn:
+    async with create_session(play, limits=Limits().but(waiting=10)) as there, there.turn("go") as turn:
         async for _ in turn:
             break
         assert (await turn).ok
@@ -445,12 +440,12 @@ async def test_a_turn_has_one_reader() -> None:
     async def play(hub: EventHub, prompt: Prompt) -> None:
         await asyncio.Event().wait()
 
-    async with session(play) as there:
+    async with create_session(play) as there:
         turn = there.turn("go")
-        reading = asyncio.ensure_future(hears(turn))
+        reading = asyncio.ensure_future(collect_events(turn))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="one reader"):
-            await hears(turn)
+            await collect_events(turn)
         await turn.cancel()
         await reading

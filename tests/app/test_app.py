@@ -1,4 +1,4 @@
-"""The whole house: its life, what guests want of it, its events, its conversations; and what cannot harm it."""
+"""The whole app: its life, what guests want of it, its events, its conversations; and what cannot harm it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,23 @@ from serai.model.events import Event, SessionStarted, TurnStarted, event_kind
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ImageBlock, ToolCall
 from serai.record import RecordingFolder
-from tests.agents.resident.order import in_order
-from tests.agents.resident.parts import Answers, conversation, said, texts
-from tests.app.houses import Gated, Helper, Person, bring, closed, home_of, opened, prompts_in, sessions_of, unopened
-from tests.host.fakes import Fake
-from tests.host.guests import Latch, heard, make, pid_of, until
+from tests.support.agents.event_order import is_in_order
+from tests.support.agents.scripted_models import Answers, conversation, reply, texts
+from tests.support.app.apps import (
+    Gated,
+    Helper,
+    Person,
+    bring,
+    build_environ,
+    close_app,
+    create_app,
+    list_session_files,
+    open_app,
+    prompts_in,
+    sessions_of,
+)
+from tests.support.host.fake_guests import Fake
+from tests.support.host.zot_guests import Fifo, make, pid_of, read_frames, wait_for_state
 
 Monkey = pytest.MonkeyPatch
 GUARDING = "remember(subscribe(intercept=['tool_call', 'turn_start']), tool_call={'block': True, 'reason': 'not here'})"
@@ -33,18 +45,12 @@ def guard(tmp_path: Path) -> Path:
     return make(tmp_path, GUARDING, name="guard", settings="guard = true\n")
 
 
-def files_of(tmp_path: Path) -> list[str]:
-    """What is in the folder of sessions, locks included."""
-    folder = sessions_of(tmp_path).folder
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-
-
 # -- abort and quit
 
 
 async def test_a_turn_that_is_aborted_is_cancelled_and_the_next_one_works(tmp_path: Path) -> None:
-    model = Gated([said("done")])
-    async with opened(tmp_path, answers=model) as app:
+    model = Gated([reply("done")])
+    async with open_app(tmp_path, answers=model) as app:
         await app.abort()  # nothing runs: nothing happens
         turn = asyncio.create_task(app.submit("first"))
         await model.began.get()
@@ -62,17 +68,17 @@ async def test_a_turn_that_is_aborted_is_cancelled_and_the_next_one_works(tmp_pa
 
 @pytest.mark.req("piglet.fix.33")
 async def test_a_mark_between_two_turns_is_found_by_the_model_in_memory_and_on_disk(tmp_path: Path) -> None:
-    async with opened(tmp_path) as app:
+    async with open_app(tmp_path) as app:
         await app.submit("first")
         await app.abort("by a guest", mark=True)
         assert prompts_in(conversation(app.session))[-1] == "[Request interrupted: by a guest]"
         id = app.session.id
     with sessions_of(tmp_path).open(id) as stored:
-        assert "[Request interrupted: by a guest]" in repr(stored.messages())
+        assert "[Request interrupted: by a guest]" in repr(stored.read_messages())
 
 
 async def test_to_quit_is_a_wish_and_whoever_opened_the_house_closes_it(tmp_path: Path) -> None:
-    async with opened(tmp_path) as app:
+    async with open_app(tmp_path) as app:
         assert not app.quitting.is_set()
         assert await app.submit("/quit") is None
         assert app.quitting.is_set()
@@ -87,7 +93,7 @@ async def test_to_quit_is_a_wish_and_whoever_opened_the_house_closes_it(tmp_path
 async def test_what_a_guest_wants_is_done(monkeypatch: Monkey, tmp_path: Path) -> None:
     helper, person = Helper(), Person()
     bring(monkeypatch, tmp_path, helper)
-    async with opened(tmp_path, surface=person) as app:
+    async with open_app(tmp_path, surface=person) as app:
         helper.wants(SubmitPrompt("a guest's own"))
         await app.idle()
         assert prompts_in(conversation(app.session)) == ["a guest's own"]
@@ -101,9 +107,9 @@ async def test_what_a_guest_wants_is_done(monkeypatch: Monkey, tmp_path: Path) -
 
 
 async def test_an_image_goes_with_the_next_prompt_alone_and_a_second_one_takes_it_off(monkeypatch: Monkey, tmp_path: Path) -> None:
-    helper, answers = Helper(), Answers([said("done")])
+    helper, answers = Helper(), Answers([reply("done")])
     bring(monkeypatch, tmp_path, helper)
-    async with opened(tmp_path, answers=answers) as app:
+    async with open_app(tmp_path, answers=answers) as app:
         sent = []
         one, other = AttachImage(IMAGE), AttachImage(OTHER)
         wishes: list[list[Action]] = [[one], [], [one, other], [one, DetachImage()], [one, other, one]]
@@ -119,7 +125,7 @@ async def test_an_image_goes_with_the_next_prompt_alone_and_a_second_one_takes_i
 
 @pytest.mark.req("app.images.kept")
 async def test_an_image_waits_for_a_prompt_that_really_begins(monkeypatch: Monkey, tmp_path: Path) -> None:
-    model = Gated([said("done")])
+    model = Gated([reply("done")])
     taken = asyncio.Event()
 
     def inject(text: str) -> str:
@@ -130,7 +136,7 @@ async def test_an_image_waits_for_a_prompt_that_really_begins(monkeypatch: Monke
 
     helper = Helper(inject=inject)
     bring(monkeypatch, tmp_path, helper)
-    async with opened(tmp_path, answers=model) as app:
+    async with open_app(tmp_path, answers=model) as app:
         helper.wants(AttachImage(IMAGE))
         second = asyncio.create_task(app.submit("second"))
         assert await model.began.get() == "between"
@@ -158,29 +164,29 @@ async def test_events_reach_store_guests_and_surface_in_one_order(monkeypatch: M
 
     def tell(event: Event) -> None:
         if isinstance(event, TurnStarted):
-            kept.append(len(app.runtime.current.session.messages()))  # type: ignore[union-attr]
+            kept.append(len(app.runtime.current.session.read_messages()))  # type: ignore[union-attr]
         listener.told.append(event)
 
     monkeypatch.setattr(listener, "tell", tell)
-    async with opened(tmp_path, surface=person) as app:
+    async with open_app(tmp_path, surface=person) as app:
         await app.submit('hello\n>> say one\n>> call read {"path": "none"}\n>> say two')
     assert kept == [1]  # the store is told first: what cannot be kept must not be acted upon
     assert listener.told == person.events
     assert [event.seq for event in listener.told] == list(range(1, len(listener.told) + 1))
     assert isinstance(listener.told[0], SessionStarted)
-    assert in_order(listener.told[1:])
+    assert is_in_order(listener.told[1:])
 
 
 @pytest.mark.req("app.events.slow-guest")
 async def test_a_guest_that_reads_nothing_does_not_hold_the_turn_and_hears_all_of_it_later(tmp_path: Path) -> None:
-    with Latch(tmp_path) as latch:
+    with Fifo(tmp_path) as latch:
         events = "events=['session_start', 'turn_start', 'turn_end', 'assistant_message']"
         guest = make(tmp_path, f"remember(subscribe({events}), latch={str(latch.path)!r})")
-        async with opened(tmp_path, guest) as app:
+        async with open_app(tmp_path, guest) as app:
             for text in ("one", "two"):
                 await app.submit(text)
             latch.lift()
-            frames = [frame for frame in await heard(app.host) if frame["type"] == "event"]
+            frames = [frame for frame in await read_frames(app.host) if frame["type"] == "event"]
     turn = ["turn_start", "assistant_message", "turn_end"]
     assert [frame["event"] for frame in frames] == ["session_start", *turn, *turn]
     assert [frame["text"] for frame in frames if "text" in frame] == ["You said: one", "You said: two"]
@@ -207,7 +213,7 @@ async def test_a_surface_that_fails_harms_nobody(monkeypatch: Monkey, tmp_path: 
     bring(monkeypatch, tmp_path, helper, Listening())
     (tmp_path / "project" / ".serai").mkdir(parents=True)
     (tmp_path / "project" / ".serai" / "config.toml").write_text('agent = "other"\n')  # nobody trusts it: told at the start
-    async with opened(tmp_path, surface=broken) as app:
+    async with open_app(tmp_path, surface=broken) as app:
         helper.wants(Notice("hello"))
         helper.wants(SetTitle("Bees"))
         result = await app.submit("hello")
@@ -224,10 +230,10 @@ async def test_a_surface_that_fails_harms_nobody(monkeypatch: Monkey, tmp_path: 
 
 async def test_a_run_waits_for_no_guard_but_refuses_until_it_is_back(tmp_path: Path) -> None:
     slowly = {"restart_wait": 60.0, "restart_wait_most": 60.0}
-    async with opened(tmp_path, guard(tmp_path), limits=slowly) as app:
+    async with open_app(tmp_path, guard(tmp_path), limits=slowly) as app:
         assert await app.submit("before")
         os.kill(pid_of(app.host, "guard"), signal.SIGKILL)
-        await until(app.host, "guard", GuestState.BACKING_OFF)
+        await wait_for_state(app.host, "guard", GuestState.BACKING_OFF)
         with pytest.raises(GuardDown, match="zot:guard is backing off"):
             await app.submit("while it is down")
         await app.host.reload("guard")
@@ -240,14 +246,14 @@ async def test_a_run_waits_for_no_guard_but_refuses_until_it_is_back(tmp_path: P
 
 async def test_two_conversations_are_kept_apart(tmp_path: Path) -> None:
     person = Person()
-    other = sessions_of(tmp_path).new(str(tmp_path / "project"))
-    async with opened(tmp_path, surface=person) as app:
+    other = sessions_of(tmp_path).create(str(tmp_path / "project"))
+    async with open_app(tmp_path, surface=person) as app:
         await app.submit("in the first")
         first = app.session.id
-        app.resident.tools.only(("read",))
+        app.resident.tools.restrict(("read",))
         await app.swap(other)
         assert (app.session.id, app.resident.session_id, app.situation().session) == (other.id,) * 3
-        assert len(app.resident.tools.offered()) > 1  # a filter of tools ends with its conversation (FIX-24)
+        assert len(app.resident.tools.list_offered()) > 1  # a filter of tools ends with its conversation (FIX-24)
         assert conversation(app.session) == []
         await app.submit("in the second")
         fork = other.fork()
@@ -258,20 +264,20 @@ async def test_two_conversations_are_kept_apart(tmp_path: Path) -> None:
     said_in = {}
     for id in (first, other.id, fork.id):
         with sessions_of(tmp_path).open(id) as stored:
-            said_in[id] = [message.content for message in stored.messages() if type(message).__name__ == "UserMessage"]
+            said_in[id] = [message.content for message in stored.read_messages() if type(message).__name__ == "UserMessage"]
     assert said_in == {first: ["in the first"], other.id: ["in the second"], fork.id: ["in the second", "in the fork"]}
 
 
 async def test_a_session_that_is_left_before_anything_was_said_is_gone(tmp_path: Path) -> None:
-    other = sessions_of(tmp_path).new(str(tmp_path / "project"))
-    async with opened(tmp_path) as app:
+    other = sessions_of(tmp_path).create(str(tmp_path / "project"))
+    async with open_app(tmp_path) as app:
         await app.swap(other)
         assert [one.id for one in sessions_of(tmp_path).list()] == [other.id]
     assert [one.id for one in sessions_of(tmp_path).list()] == [other.id]  # somebody else made it
 
 
 async def test_the_conversation_in_memory_is_what_the_stored_one_says(tmp_path: Path) -> None:
-    async with opened(tmp_path) as app:
+    async with open_app(tmp_path) as app:
         await app.submit("hello")
         assert app.runtime.current is not None
         app.runtime.current.session.reset()
@@ -282,9 +288,9 @@ async def test_the_conversation_in_memory_is_what_the_stored_one_says(tmp_path: 
 
 
 async def test_no_conversation_is_changed_while_a_turn_runs_and_none_that_is_kept_nowhere(tmp_path: Path) -> None:
-    model = Gated([said("done")])
-    other = sessions_of(tmp_path).new(str(tmp_path / "project"))
-    async with opened(tmp_path, answers=model) as app:
+    model = Gated([reply("done")])
+    other = sessions_of(tmp_path).create(str(tmp_path / "project"))
+    async with open_app(tmp_path, answers=model) as app:
         turn = asyncio.create_task(app.submit("go"))
         await model.began.get()
         with pytest.raises(TurnInFlight):
@@ -293,7 +299,7 @@ async def test_no_conversation_is_changed_while_a_turn_runs_and_none_that_is_kep
             app.refresh()
         model.go()
         await turn
-    async with opened(tmp_path, keep=False) as app:
+    async with open_app(tmp_path, keep=False) as app:
         with pytest.raises(NotCapable):
             await app.swap(other)
     other.close()
@@ -304,30 +310,30 @@ async def test_no_conversation_is_changed_while_a_turn_runs_and_none_that_is_kep
 
 @pytest.mark.req("app.close.nothing-left")
 async def test_what_is_closed_leaves_no_process_and_no_empty_session(tmp_path: Path) -> None:
-    app = unopened(tmp_path, guard(tmp_path))
+    app = create_app(tmp_path, guard(tmp_path))
     await app.open()
     assert len(sessions_of(tmp_path).list()) == 1
-    await asyncio.gather(closed(app), app.close())
-    await closed(app)
-    assert files_of(tmp_path) == []
+    await asyncio.gather(close_app(app), app.close())
+    await close_app(app)
+    assert list_session_files(tmp_path) == []
     with pytest.raises(Closed, match="an app is opened once"):
         await app.open()
 
 
 async def test_a_conversation_in_which_something_was_said_stays_and_goes_on(tmp_path: Path) -> None:
-    async with opened(tmp_path) as app:
+    async with open_app(tmp_path) as app:
         await app.submit("hello")
         id = app.session.id
     for wanted in (id[:8], "latest"):
-        async with opened(tmp_path, session=wanted) as app:
+        async with open_app(tmp_path, session=wanted) as app:
             assert app.session.id == id
             assert prompts_in(conversation(app.session)) == ["hello"]
     assert [one.id for one in sessions_of(tmp_path).list()] == [id]
 
 
 async def test_to_close_ends_the_turn_that_runs_and_keeps_what_was_said(tmp_path: Path) -> None:
-    model = Gated([said("done")])
-    async with opened(tmp_path, answers=model) as app:
+    model = Gated([reply("done")])
+    async with open_app(tmp_path, answers=model) as app:
         turn = asyncio.create_task(app.submit("go"))
         await model.began.get()
         app.queue("never")
@@ -336,12 +342,12 @@ async def test_to_close_ends_the_turn_that_runs_and_keeps_what_was_said(tmp_path
     assert result.status == "cancelled"
     (listed,) = sessions_of(tmp_path).list()
     with sessions_of(tmp_path).open(listed.id) as stored:
-        assert "go" in repr(stored.messages())
-        assert "never" not in repr(stored.messages())
+        assert "go" in repr(stored.read_messages())
+        assert "never" not in repr(stored.read_messages())
 
 
 async def test_an_app_is_opened_once_and_says_so(tmp_path: Path) -> None:
-    app = unopened(tmp_path)
+    app = create_app(tmp_path)
     with pytest.raises(Closed, match="the app is not open"):
         await app.submit("hello")
     async with app:
@@ -364,19 +370,19 @@ async def test_an_app_is_opened_once_and_says_so(tmp_path: Path) -> None:
     ids=["agent", "model", "session", "folder", "option"],
 )
 async def test_what_cannot_be_opened_leaves_nothing(tmp_path: Path, choices: dict[str, object], error: type[Exception]) -> None:
-    app = unopened(tmp_path, record=True, **choices)  # type: ignore[arg-type]
+    app = create_app(tmp_path, record=True, **choices)  # type: ignore[arg-type]
     with pytest.raises(error):
         await app.open()
     await app.close()
-    assert files_of(tmp_path) == []
-    assert not any(recording.live for recording in RecordingFolder.usual(home_of(tmp_path)).runs())
+    assert list_session_files(tmp_path) == []
+    assert not any(recording.live for recording in RecordingFolder.usual(build_environ(tmp_path)).list_runs())
 
 
 @pytest.mark.req("app.open.nothing-left")
 async def test_an_agent_that_does_not_start_leaves_no_guest_no_session_and_no_open_recording(
     monkeypatch: Monkey, tmp_path: Path
 ) -> None:
-    app = unopened(tmp_path, guard(tmp_path), record=True)
+    app = create_app(tmp_path, guard(tmp_path), record=True)
 
     async def fail() -> None:
         raise SpawnFailed("it does not start")
@@ -385,9 +391,9 @@ async def test_an_agent_that_does_not_start_leaves_no_guest_no_session_and_no_op
     with pytest.raises(SpawnFailed):
         await app.open()
     assert not app.host.guest("guard").running
-    await closed(app)
-    assert files_of(tmp_path) == []
-    (recording,) = RecordingFolder.usual(home_of(tmp_path)).runs()
+    await close_app(app)
+    assert list_session_files(tmp_path) == []
+    (recording,) = RecordingFolder.usual(build_environ(tmp_path)).list_runs()
     assert not recording.live
 
 
@@ -395,8 +401,8 @@ async def test_an_agent_that_does_not_start_leaves_no_guest_no_session_and_no_op
 
 
 async def test_a_tool_is_called_for_a_person_through_the_same_door(tmp_path: Path) -> None:
-    async with opened(tmp_path, guard(tmp_path), mode="manual") as app:
+    async with open_app(tmp_path, guard(tmp_path), mode="manual") as app:
         blocked = await app.call_tool(ToolCall("bash", {"command": "true"}))
-    async with opened(tmp_path, mode="manual") as app:
+    async with open_app(tmp_path, mode="manual") as app:
         denied = await app.call_tool(ToolCall("bash", {"command": "true"}))
     assert (blocked.code, denied.code) == ("BLOCKED", "PERMISSION_DENIED")

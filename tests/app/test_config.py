@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from serai import paths
-from serai.agents.settings import AgentSettings, read_agent_settings
+from serai.agents.factory import AgentSettings, read_agent_settings
 from serai.app.config import LOWERED, PROJECT_MAY, Config, ConfigValue
 from serai.errors import BadSettings
 from serai.host.discovery import find_guests
 from serai.host.guest_settings import GROUPS, PROJECT, _Entry, read_person_settings
 from serai.host.trust import Trust
 from serai.limits import Limits
-from tests.host.folders import zot_guest
+from tests.support.host.guest_folders import write_zot_guest
 
 
 class Harness:
@@ -133,7 +133,7 @@ def test_again_reads_everything_anew(harness: Harness) -> None:
     config = harness.load(mine='agent = "one"', flags={"default_model": "m"})
     harness.mine.write_text('agent = "two"')
     assert config.agent == "one"
-    again = config.again()
+    again = config.reload()
     assert (again.agent, again.model) == ("two", "m")
 
 
@@ -333,8 +333,8 @@ def test_what_narrows_a_guest_counts_at_once(harness: Harness) -> None:
 
 @pytest.mark.req("app.config.narrow")
 def test_a_guard_by_its_authors_word_is_not_switched_off_by_a_project(harness: Harness) -> None:
-    zot_guest(harness.home / "guests" / "gate", guest_toml="guard = true")
-    zot_guest(harness.home / "guests" / "other")
+    write_zot_guest(harness.home / "guests" / "gate", guest_toml="guard = true")
+    write_zot_guest(harness.home / "guests" / "other")
     config = harness.load("[guest.gate]\nenabled = false\n[guest.other]\nenabled = false")
     found = find_guests(cwd=harness.project, config=config.settings, environ=harness.environ)
     assert [guest.name for guest in found.guests] == ["gate"]
@@ -347,13 +347,13 @@ def test_a_guard_that_a_project_names_has_to_be_there(harness: Harness) -> None:
     found = find_guests(cwd=harness.project, config=config.settings, environ=harness.environ)
     said = "the guard gate is named in the project's config.toml and was not found"
     assert [(hidden.folder, str(hidden)) for hidden in found.hidden_guards] == [(harness.theirs, said)]
-    zot_guest(harness.home / "guests" / "gate")
+    write_zot_guest(harness.home / "guests" / "gate")
     found = find_guests(cwd=harness.project, config=config.settings, environ=harness.environ)
     assert ([guest.settings.guard for guest in found.guests], found.hidden_guards) == ([True], ())
 
 
 def test_a_trusted_project_grants_in_its_own_guests_name_and_in_others(harness: Harness) -> None:
-    zot_guest(harness.home / "guests" / "gate")
+    write_zot_guest(harness.home / "guests" / "gate")
     config = harness.trusted('[guest.gate]\nenv = ["B_TOKEN"]\nkeys = ["openai"]', '[guest.gate]\nenv = ["A_TOKEN"]')
     assert value(config, "guest.gate.env").value == ("A_TOKEN", "B_TOKEN")
     [guest] = find_guests(cwd=harness.project, config=config.settings, environ=harness.environ).guests
@@ -412,7 +412,7 @@ def test_a_pipe_in_the_place_of_a_projects_settings_is_an_error_and_no_wait(harn
 @pytest.mark.req("app.config.narrow")
 @pytest.mark.parametrize("key", ["gate", '"zot:gate"'])
 def test_a_guard_keeps_its_services_keys_and_limits_whatever_a_project_says(harness: Harness, key: str) -> None:
-    zot_guest(harness.home / "guests" / "gate")
+    write_zot_guest(harness.home / "guests" / "gate")
     theirs = f"[limits]\ntool = 1\n[guest.{key}]\nservices = []\n[guest.{key}.limits]\ntool = 2\n"
     config = harness.load(theirs, '[guest.gate]\nguard = true\nkeys = ["anthropic"]')
     assert [note.partition("count: ")[2] for note in config.notes] == [
@@ -422,7 +422,7 @@ def test_a_guard_keeps_its_services_keys_and_limits_whatever_a_project_says(harn
     assert value(config, "limits.tool").note == "for each guest but guards, where it is lower"
     [gate] = find_guests(cwd=harness.project, config=config.settings, environ=harness.environ).guests
     assert (gate.settings.groups, gate.settings.keys) == (frozenset(GROUPS), ("anthropic",))
-    assert gate.settings.limits_on(Limits()) == Limits()
+    assert gate.settings.apply_limits(Limits()) == Limits()
 
 
 @pytest.mark.req("app.config.narrow")

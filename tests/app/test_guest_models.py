@@ -14,9 +14,9 @@ from serai.model.contributions import Compactor, Contributions, Provider
 from serai.model.events import Compacted, Event, Retrying, Usage
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
 from serai.model.tools import TextBlock
-from tests.agents.resident.parts import Answer, Answers, call, conversation, said, texts
-from tests.app.houses import Person, bring, opened, unopened
-from tests.host.fakes import Fake
+from tests.support.agents.scripted_models import Answer, Answers, call, conversation, reply, texts
+from tests.support.app.apps import Person, bring, create_app, open_app
+from tests.support.host.fake_guests import Fake
 
 Monkey = pytest.MonkeyPatch
 SELECTION = pytest.mark.req("piglet.rule.provider-selection")
@@ -38,7 +38,7 @@ class Streamer(Fake):
 
     def __init__(self, *answers: Answer, api: str = "acme-api", name: str = "streamer", **offers: Any) -> None:
         super().__init__(name, Contributions(providers=(Provider(api),), **offers))
-        self.model = Answers(*(answers or ([said("streamed")],)))
+        self.model = Answers(*(answers or ([reply("streamed")],)))
         self.apis: list[str] = []
 
     def stream(self, api: str, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
@@ -46,7 +46,7 @@ class Streamer(Fake):
         return self.model.stream(request)
 
 
-def with_models(tmp_path: Path) -> None:
+def write_models(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir(exist_ok=True)
     (tmp_path / "home" / "models.toml").write_text(MODELS)
 
@@ -59,10 +59,10 @@ async def ask(app: App, group: str, what: str, **arguments: Any) -> Any:
 async def test_the_main_agent_work_on_the_side_and_other_guests_get_their_answers_from_it(
     monkeypatch: Monkey, tmp_path: Path
 ) -> None:
-    with_models(tmp_path)
-    guest = Streamer([said("main")], [said("side")], [said("chat")], [said("run", usage=Usage(7, 2))])
+    write_models(tmp_path)
+    guest = Streamer([reply("main")], [reply("side")], [reply("chat")], [reply("run", usage=Usage(7, 2))])
     bring(monkeypatch, tmp_path, guest)
-    async with opened(tmp_path, model="acme/m1") as app:
+    async with open_app(tmp_path, model="acme/m1") as app:
         result = await app.submit("hello")
         assert result is not None
         assert result.text == "main"
@@ -79,7 +79,7 @@ async def test_the_main_agent_work_on_the_side_and_other_guests_get_their_answer
 async def test_also_a_standard_api_is_its_own_without_a_key_of_ours(monkeypatch: Monkey, tmp_path: Path) -> None:
     guest = Streamer(api="anthropic")
     bring(monkeypatch, tmp_path, guest)
-    async with opened(tmp_path, model="claude") as app:
+    async with open_app(tmp_path, model="claude") as app:
         result = await app.submit("hello")
         assert result is not None
         assert result.text == "streamed"
@@ -90,24 +90,24 @@ async def test_also_a_standard_api_is_its_own_without_a_key_of_ours(monkeypatch:
 async def test_without_such_a_guest_what_is_missing_is_told_before_the_first_turn_and_nothing_is_left(
     monkeypatch: Monkey, tmp_path: Path
 ) -> None:
-    with_models(tmp_path)
+    write_models(tmp_path)
     bring(monkeypatch, tmp_path, Streamer())
-    app = unopened(tmp_path, model="claude")
+    app = create_app(tmp_path, model="claude")
     with pytest.raises(ModelFailed, match="there is no key for it") as raised:
         await app.open()
     assert raised.value.hint == "set ANTHROPIC_API_KEY"
     assert list((tmp_path / "home").glob("sessions/*.jsonl")) == []
     bring(monkeypatch, tmp_path)
     with pytest.raises(BadSettings, match="no address"):
-        await unopened(tmp_path, model="acme/m1").open()
+        await create_app(tmp_path, model="acme/m1").open()
 
 
 @SELECTION
 async def test_who_switches_is_told_what_is_missing_at_once(monkeypatch: Monkey, tmp_path: Path) -> None:
-    with_models(tmp_path)
+    write_models(tmp_path)
     guest = Streamer()
     bring(monkeypatch, tmp_path, guest)
-    async with opened(tmp_path) as app:
+    async with open_app(tmp_path) as app:
         with pytest.raises(ModelFailed, match="no key"):
             await app.session.set_model("claude")
         with pytest.raises(ModelFailed, match="no key"):
@@ -120,9 +120,9 @@ async def test_who_switches_is_told_what_is_missing_at_once(monkeypatch: Monkey,
 
 
 async def test_a_model_of_an_api_that_nobody_registered_is_asked_as_a_compatible_one(monkeypatch: Monkey, tmp_path: Path) -> None:
-    with_models(tmp_path)
+    write_models(tmp_path)
     bring(monkeypatch, tmp_path, Streamer())
-    async with opened(tmp_path, model="acme/m2", limits={"model_attempts": 1}) as app:
+    async with open_app(tmp_path, model="acme/m2", limits={"model_attempts": 1}) as app:
         with pytest.raises(ModelFailed, match="acme/m2"):  # nobody listens there
             await app.submit("hello")
 
@@ -130,7 +130,7 @@ async def test_a_model_of_an_api_that_nobody_registered_is_asked_as_a_compatible
 async def test_who_streams_shows_at_each_call(monkeypatch: Monkey, tmp_path: Path) -> None:
     guest = Streamer(api="parrot")
     bring(monkeypatch, tmp_path, guest)
-    async with opened(tmp_path, model="parrot") as app:
+    async with open_app(tmp_path, model="parrot") as app:
         answers = []
         for _ in range(2):
             result = await app.submit("hello")
@@ -138,19 +138,19 @@ async def test_who_streams_shows_at_each_call(monkeypatch: Monkey, tmp_path: Pat
             answers.append(result.text)
             guest.contributions = Contributions()
             assert guest.taking is not None
-            guest.taking.listener.changed()
+            guest.taking.listener.on_change()
     assert answers == ["streamed", "You said: hello"]
 
 
 @pytest.mark.req("piglet.rule.provider-failure")
 @pytest.mark.parametrize("why", ["extension streamer crashed", "provider stream: no", "its message cannot be read"])
 async def test_what_goes_wrong_there_goes_through_the_agents_retries(monkeypatch: Monkey, tmp_path: Path, why: str) -> None:
-    with_models(tmp_path)
+    write_models(tmp_path)
     failure = ModelFailed(why, who="acme/m1", temporary=True)
-    guest = Streamer([Chunk("half"), failure], [failure], [said("at last")])
+    guest = Streamer([Chunk("half"), failure], [failure], [reply("at last")])
     bring(monkeypatch, tmp_path, guest)
     person = Person()
-    async with opened(tmp_path, model="acme/m1", surface=person) as app:
+    async with open_app(tmp_path, model="acme/m1", surface=person) as app:
         result = await app.submit("hello")
         assert result is not None
         assert result.text == "at last"
@@ -164,11 +164,11 @@ async def test_what_goes_wrong_there_goes_through_the_agents_retries(monkeypatch
 
 @pytest.mark.req("piglet.rule.provider-failure")
 async def test_one_that_is_down_is_tried_again_too(monkeypatch: Monkey, tmp_path: Path) -> None:
-    with_models(tmp_path)
+    write_models(tmp_path)
     guest = Streamer()
     bring(monkeypatch, tmp_path, guest)
     person = Person()
-    async with opened(tmp_path, model="acme/m1", surface=person, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as app:
+    async with open_app(tmp_path, model="acme/m1", surface=person, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as app:
         guest.die()
         with pytest.raises(SeraiError):
             await app.submit("hello")
@@ -195,31 +195,31 @@ class Shortens(Streamer):
 async def test_the_threshold_is_the_compactors_else_the_persons(
     monkeypatch: Monkey, tmp_path: Path, threshold: int, setting: int, asked: list[int]
 ) -> None:
-    with_models(tmp_path)
+    write_models(tmp_path)
     (tmp_path / "home" / "config.toml").write_text(f"compact_at = {setting}\n")
-    guest = Shortens([said("ok", usage=Usage(100, 1))], threshold=threshold)
+    guest = Shortens([reply("ok", usage=Usage(100, 1))], threshold=threshold)
     bring(monkeypatch, tmp_path, guest)
     heard: list[Event] = []
-    async with opened(tmp_path, model="acme/m1") as app:
+    async with open_app(tmp_path, model="acme/m1") as app:
         app.session.listen(heard.append)
         for number in range(4):
             await app.submit(f"prompt {number}")
-        await app.resident.shortening.finished()
+        await app.resident.compaction.wait_finished()
         assert guest.given == asked
         assert await ask(app, "config", "get", keys=["agent.compactAt"]) == {"values": {"agent.compactAt": setting}}
         assert app.runtime.current is not None
-        assert len(app.runtime.current.session.messages()) == len(conversation(app.session)) == (1 if asked else 8)
+        assert len(app.runtime.current.session.read_messages()) == len(conversation(app.session)) == (1 if asked else 8)
         assert [(one.before, one.after) for one in heard if isinstance(one, Compacted)] == ([(8, 1)] if asked else [])
 
 
 @pytest.mark.req("piglet.fix.30")
 async def test_a_guest_may_have_it_shortened_by_the_one_that_is_registered(monkeypatch: Monkey, tmp_path: Path) -> None:
-    with_models(tmp_path)
-    guest = Shortens([said("", call("read", path="a"))], [said("ok")], threshold=0)
+    write_models(tmp_path)
+    guest = Shortens([reply("", call("read", path="a"))], [reply("ok")], threshold=0)
     bring(monkeypatch, tmp_path, guest)
-    async with opened(tmp_path, model="acme/m1") as app:
+    async with open_app(tmp_path, model="acme/m1") as app:
         await app.submit("hello")
         assert await ask(app, "control", "compact", registered=True) == {"before": 4, "after": 1}
         assert app.runtime.current is not None
         stored = app.runtime.current.session
-        assert [entry.type for entry in stored.path() if entry.type != "event"][-1] == "compact"
+        assert [entry.type for entry in stored.read_path() if entry.type != "event"][-1] == "compact"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,112 +13,18 @@ import pytest
 
 from serai.app import agent_tools
 from serai.app.agent_tools import AgentTools
-from serai.app.pipeline import ApprovalObserver, CallDecision, Pipeline
-from serai.errors import NotWritten
-from serai.host.host import Host
-from serai.limits import Limits
 from serai.model.approvals import Allow, Approval, Decision, Deny, Question
-from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Refuse, Rewrite
-from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
+from serai.model.contributions import Contributions, Interceptor, InterceptResult, Pass, Refuse, Rewrite
+from serai.model.surface import ScriptedSurface, Surface
 from serai.model.tools import NativeCall, ToolCall, ToolResult, ToolSpec
-from serai.policy import Approver, CallContext, DecisionStore, Policy, Rules
-from serai.policy.rules import read_toml
 from serai.tools import BuiltInTools
 from serai.wire.plain_process import PlainSpawner
-from tests.host.fakes import Fake, fake_house
-
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER = ToolSpec("weather", "The weather.", SCHEMA)
-RULES = """
-[[rule]]
-id = "bern"
-decide = "allow"
-tool = "weather"
-input = { city = "Bern" }
-[[rule]]
-id = "no-atlantis"
-decide = "deny"
-tool = "weather"
-input = { city = "Atlantis" }
-because = "it does not exist"
-"""
+from tests.support.app.pipelines import RULES, SCHEMA, WEATHER, PipelineHarness, guard, open_pipeline, station
+from tests.support.host.fake_guests import Fake
 
 
-def station(**settings: Any) -> Fake:
-    return Fake("station", Contributions(tools=(WEATHER,)), **settings)
-
-
-def guard(judge: Callable[[Any], InterceptResult], name: str = "gate", **settings: Any) -> Fake:
-    def judged(stage: InterceptPoint, subject: Any) -> InterceptResult:
-        return judge(subject) if stage == "tool_call" else Pass()
-
-    interceptor = Interceptor(name, frozenset({"tool_call"}))
-    return Fake(name, Contributions(interceptors=(interceptor,)), judge=judged, **settings)
-
-
-def rewriting(**arguments: Any) -> Callable[[Any], InterceptResult]:
+def rewrite_to(**arguments: Any) -> Callable[[Any], InterceptResult]:
     return lambda _call: Rewrite(arguments)
-
-
-class Told(ApprovalObserver):
-    def __init__(self) -> None:
-        self.asked_of: list[Approval | Question] = []
-        self.decisions: list[tuple[str, Decision, str]] = []
-        self.hints: list[tuple[str, str]] = []
-        self.fails = ""
-
-    def nobody(self, request: Approval, hint: str) -> None:
-        self.hints.append((request.tool, hint))
-
-    def asked(self, request: Approval | Question) -> None:
-        if self.fails == "asked":
-            raise NotWritten("no room")
-        self.asked_of.append(request)
-
-    def decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
-        if self.fails == "decided":
-            raise NotWritten("no room")
-        self.decisions.append((request.id, decision, withdrawn))
-
-
-class Way:
-    """The pipeline with everything around it."""
-
-    def __init__(
-        self, host: Host, surface: Surface, rules: str, tmp_path: Path, leads: Callable[[ToolCall], Sequence[str]]
-    ) -> None:
-        self.host = host
-        self.surface = surface
-        self.told = Told()
-        self.decisions = DecisionStore.in_memory()
-        policy = Policy(read_toml(rules.encode(), "rules.toml") if rules else Rules(), memory=self.decisions)
-        self.desk = Approver(policy, surface, decisions=self.decisions, limits=Limits().but(approval=5.0))
-        self.pipeline = Pipeline(host, self.desk, self.situation, leads_outside=leads, telling=self.told)
-        self.tools = AgentTools(lambda: self.host, lambda: self.pipeline)
-        self.cwd = str(tmp_path)
-
-    def situation(self, owner: str) -> CallContext:
-        return CallContext(cwd=self.cwd, project=self.cwd, session="s", agent="resident", owner=owner)
-
-    async def decide(self, city: object = "Bern", **more: Any) -> CallDecision:
-        return await self.pipeline.decide(ToolCall("weather", {"city": city, **more}, id="c1", asker="resident"))
-
-
-@asynccontextmanager
-async def way(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    *fakes: Fake,
-    surface: Surface | None = None,
-    rules: str = RULES,
-    leads: Callable[[ToolCall], Sequence[str]] = lambda _call: (),
-    **options: Any,
-) -> AsyncIterator[Way]:
-    async with fake_house(monkeypatch, tmp_path, *fakes, **options) as host:
-        made = Way(host, surface or HeadlessSurface(), rules, tmp_path, leads)
-        yield made
-        await made.desk.close()
-        made.decisions.close()
 
 
 # -- the order
@@ -127,7 +33,7 @@ async def way(
 @pytest.mark.req("app.pipeline.order")
 async def test_a_deny_rule_speaks_before_any_interceptor_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gate = guard(lambda _call: Pass())
-    async with way(monkeypatch, tmp_path, station(), gate) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), gate) as the:
         decided = await the.decide("Atlantis")
     assert isinstance(decided.decision, Deny)
     assert "it does not exist" in decided.decision.why
@@ -138,26 +44,26 @@ async def test_a_deny_rule_speaks_before_any_interceptor_is_asked(monkeypatch: p
 @pytest.mark.req("app.pipeline.order")
 async def test_a_block_ends_it_before_the_policy_or_a_person_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     surface = ScriptedSurface(default=Allow())
-    async with way(monkeypatch, tmp_path, station(), guard(lambda _call: Refuse("not today")), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), guard(lambda _call: Refuse("not today")), surface=surface) as the:
         decided = await the.decide("Paris")
     assert decided.by == "guest"
-    assert decided.result() == ToolResult.error("not today", code="BLOCKED")
+    assert decided.to_result() == ToolResult.error("not today", code="BLOCKED")
     assert surface.asked == []
 
 
 @pytest.mark.req("app.pipeline.order")
 async def test_a_block_that_is_no_error_to_the_model_stays_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station(), guard(lambda _call: Refuse("preview", is_error=False))) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), guard(lambda _call: Refuse("preview", is_error=False))) as the:
         decided = await the.decide("Bern")
         assert not decided.allowed
-        assert decided.result() == ToolResult.of("preview")
+        assert decided.to_result() == ToolResult.of("preview")
         assert await the.tools.decide(ToolCall("weather", {"city": "Bern"})) == ToolResult.of("preview")
 
 
 @pytest.mark.req("app.pipeline.order")
 async def test_what_a_rule_allows_is_asked_of_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     surface = ScriptedSurface()
-    async with way(monkeypatch, tmp_path, station(), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=surface) as the:
         decided = await the.decide("Bern")
     assert decided.allowed
     assert decided.by == "policy"
@@ -169,7 +75,7 @@ async def test_what_no_rule_decides_is_asked_of_a_person_with_the_asker_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     surface = ScriptedSurface([Allow()])
-    async with way(monkeypatch, tmp_path, station(), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=surface) as the:
         decided = await the.pipeline.decide(ToolCall("weather", {"city": "Paris"}, id="c1", asker="zot:planner"))
     [asked] = surface.asked
     assert isinstance(asked, Approval)
@@ -184,7 +90,7 @@ async def test_what_no_rule_decides_is_asked_of_a_person_with_the_asker_named(
 
 @pytest.mark.req("app.pipeline.order")
 async def test_without_a_person_it_is_denied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station()) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station()) as the:
         decided = await the.decide("Paris")
     assert isinstance(decided.decision, Deny)
     assert decided.by == "nobody"
@@ -196,34 +102,34 @@ async def test_without_a_person_it_is_denied(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.req("app.pipeline.order")
 async def test_nobody_is_asked_about_what_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     surface = ScriptedSurface(default=Allow())
-    async with way(monkeypatch, tmp_path, station(), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=surface) as the:
         decided = await the.decide(7)
     assert decided.by == "schema"
-    assert decided.result().code == "INVALID_ARGS"
+    assert decided.to_result().code == "INVALID_ARGS"
     assert surface.asked == []
 
 
 @pytest.mark.req("app.pipeline.order")
 async def test_a_guard_that_is_down_refuses_every_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gate = guard(lambda _call: Pass(), guard=True)
-    async with way(monkeypatch, tmp_path, station(), gate) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), gate) as the:
         assert (await the.decide("Bern")).allowed
         gate.die()
         decided = await the.decide("Bern")
     assert decided.by == "guest"
-    assert "guard" in decided.result().text
+    assert "guard" in decided.to_result().text
 
 
 @pytest.mark.req("app.pipeline.order")
 async def test_while_any_guard_is_down_nothing_runs_whatever_it_looks_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     looks_at_results = Interceptor("after", frozenset({"tool_result"}))
     gate = Fake("gate", Contributions(interceptors=(looks_at_results,)), guard=True)
-    async with way(monkeypatch, tmp_path, station(), gate) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), gate) as the:
         assert (await the.decide("Bern")).allowed
         gate.die()
         decided = await the.decide("Bern")
-    assert decided.result().code == "BLOCKED"
-    assert "fake:gate" in decided.result().text
+    assert decided.to_result().code == "BLOCKED"
+    assert "fake:gate" in decided.to_result().text
 
 
 @pytest.mark.req("app.pipeline.approvals")
@@ -234,7 +140,7 @@ async def test_an_agents_approval_takes_the_same_path_and_keeps_what_it_says(
     call = ToolCall("bash", {"command": "make"}, id="t1", asker="claude", native=NativeCall("Bash", {"command": "make"}))
     wanted = Approval(id="req-1", agent="claude", call=call, title="Run make", suggestions=("remember it",))
     gate = guard(lambda call: Rewrite({"command": "make -n"}) if call.name == "bash" else Pass())
-    async with way(monkeypatch, tmp_path, gate, surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, gate, surface=surface) as the:
         decided = await the.pipeline.decide(wanted)
     [asked] = surface.asked
     assert isinstance(asked, Approval)
@@ -250,7 +156,7 @@ async def test_an_agents_own_tool_is_not_taken_for_a_guests_of_the_same_name(
 ) -> None:
     rules = RULES + '[[rule]]\nid = "station"\ndecide = "allow"\nowner = "fake:station"\n'
     call = ToolCall("weather", {"anything": 1}, id="t1", asker="claude", native=NativeCall("Weather", {"anything": 1}))
-    async with way(monkeypatch, tmp_path, station(), rules=rules) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), rules=rules) as the:
         assert (await the.decide("Paris")).by == "policy"
         decided = await the.pipeline.decide(call)
     assert decided.by == "nobody"  # neither the schema of that tool nor the rule for its owner has anything to say
@@ -261,7 +167,7 @@ async def test_an_agents_own_tool_is_not_taken_for_a_guests_of_the_same_name(
 
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_a_rewrite_into_what_a_rule_denies_is_denied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station(), guard(rewriting(city="Atlantis"))) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), guard(rewrite_to(city="Atlantis"))) as the:
         decided = await the.decide("Bern")
     assert isinstance(decided.decision, Deny)
     assert "it does not exist" in decided.decision.why
@@ -270,7 +176,7 @@ async def test_a_rewrite_into_what_a_rule_denies_is_denied(monkeypatch: pytest.M
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_a_rule_that_allows_the_original_does_not_allow_its_rewrite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     surface = ScriptedSurface([Deny("no")])
-    async with way(monkeypatch, tmp_path, station(), guard(rewriting(city="Paris")), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), guard(rewrite_to(city="Paris")), surface=surface) as the:
         decided = await the.decide("Bern")
     [asked] = surface.asked
     assert isinstance(asked, Approval)
@@ -282,7 +188,7 @@ async def test_a_rule_that_allows_the_original_does_not_allow_its_rewrite(monkey
 async def test_a_remembered_yes_to_the_original_is_none_to_its_rewrite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gate = guard(lambda call: Pass())
     surface = ScriptedSurface([Allow(remember="session")])
-    async with way(monkeypatch, tmp_path, station(), gate, surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), gate, surface=surface) as the:
         assert (await the.decide("Paris")).allowed
         surface.always.clear()  # the surface's own memory; the policy's stays
         assert (await the.decide("Paris")).by == "policy"
@@ -292,8 +198,8 @@ async def test_a_remembered_yes_to_the_original_is_none_to_its_rewrite(monkeypat
 
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_a_second_interceptor_cannot_take_back_what_policy_will_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    first, second = guard(rewriting(city="Bern"), "first"), guard(rewriting(city="Atlantis"), "second")
-    async with way(monkeypatch, tmp_path, station(), first, second) as the:
+    first, second = guard(rewrite_to(city="Bern"), "first"), guard(rewrite_to(city="Atlantis"), "second")
+    async with open_pipeline(monkeypatch, tmp_path, station(), first, second) as the:
         decided = await the.decide("Rome")
     assert second.asked[0][1].arguments == {"city": "Bern"}  # each sees what the one before made of it
     assert isinstance(decided.decision, Deny)
@@ -304,7 +210,7 @@ async def test_a_second_interceptor_cannot_take_back_what_policy_will_see(monkey
 async def test_a_rewrite_into_what_the_tool_does_not_take_does_not_run(
     value: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async with way(
+    async with open_pipeline(
         monkeypatch, tmp_path, station(), guard(lambda _call: Rewrite(value)), surface=ScriptedSurface(default=Allow())
     ) as the:
         decided = await the.decide("Bern")
@@ -313,14 +219,16 @@ async def test_a_rewrite_into_what_the_tool_does_not_take_does_not_run(
 
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_a_rewrite_changes_the_arguments_and_never_the_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station(), guard(rewriting(city="Bern", name="bash", id="x")), rules="") as the:
+    async with open_pipeline(
+        monkeypatch, tmp_path, station(), guard(rewrite_to(city="Bern", name="bash", id="x")), rules=""
+    ) as the:
         decided = await the.decide("Rome")
     assert (decided.call.name, decided.call.id, decided.call.asker) == ("weather", "c1", "resident")
 
 
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_what_a_person_makes_of_a_call_is_judged_by_the_deny_rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station(), surface=ScriptedSurface([Allow({"city": "Atlantis"})])) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=ScriptedSurface([Allow({"city": "Atlantis"})])) as the:
         decided = await the.decide("Paris")
     assert isinstance(decided.decision, Deny)
     assert "it does not exist" in decided.decision.why
@@ -329,16 +237,16 @@ async def test_what_a_person_makes_of_a_call_is_judged_by_the_deny_rules(monkeyp
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_what_a_person_makes_of_a_call_is_seen_by_the_interceptors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gate = guard(lambda call: Refuse("not Rome") if call.arguments["city"] == "Rome" else Pass())
-    async with way(monkeypatch, tmp_path, station(), gate, surface=ScriptedSurface([Allow({"city": "Rome"})])) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), gate, surface=ScriptedSurface([Allow({"city": "Rome"})])) as the:
         decided = await the.decide("Paris")
     assert decided.by == "guest"
-    assert decided.result().text == "not Rome"
+    assert decided.to_result().text == "not Rome"
 
 
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_what_a_person_makes_of_a_call_and_nobody_minds_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gate = guard(lambda _call: Pass())
-    async with way(monkeypatch, tmp_path, station(), gate, surface=ScriptedSurface([Allow({"city": "Rome"})])) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), gate, surface=ScriptedSurface([Allow({"city": "Rome"})])) as the:
         decided = await the.decide("Paris")
     assert decided.decision == Allow({"city": "Rome"})
     assert decided.call.arguments == {"city": "Rome"}
@@ -350,7 +258,7 @@ async def test_a_guest_that_changes_what_a_person_approved_has_it_asked_again(
 ) -> None:
     gate = guard(lambda call: Rewrite({"city": "Oslo"}) if call.arguments["city"] == "Rome" else Pass())
     surface = ScriptedSurface([Allow({"city": "Rome"}), Deny("not Oslo")])
-    async with way(monkeypatch, tmp_path, station(), gate, surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), gate, surface=surface) as the:
         decided = await the.decide("Paris")
     assert [asked.call.arguments["city"] for asked in surface.asked if isinstance(asked, Approval)] == ["Paris", "Oslo"]
     assert decided.decision == Deny("not Oslo")
@@ -360,10 +268,10 @@ async def test_a_guest_that_changes_what_a_person_approved_has_it_asked_again(
 async def test_a_person_and_a_guest_who_never_agree_end_in_a_no(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gate = guard(lambda call: Rewrite({"city": call.arguments["city"] + "!"}))
     surface = CallingSurface(lambda request: Allow({"city": request.call.arguments["city"] + "?"}))
-    async with way(monkeypatch, tmp_path, station(), gate, surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), gate, surface=surface) as the:
         decided = await the.decide("Paris")
     assert not decided.allowed
-    assert "again and again" in decided.result().text
+    assert "again and again" in decided.to_result().text
 
 
 class CallingSurface(ScriptedSurface):
@@ -383,7 +291,7 @@ async def test_a_surface_that_changes_what_it_was_shown_changes_nothing(monkeypa
         request.call.arguments["city"] = "Atlantis"
         return Allow()
 
-    async with way(monkeypatch, tmp_path, station(), surface=CallingSurface(answer)) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=CallingSurface(answer)) as the:
         decided = await the.decide("Paris")
     assert decided.call.arguments == {"city": "Paris"}
     assert decided.decision == Allow({"city": "Paris"})
@@ -391,7 +299,7 @@ async def test_a_surface_that_changes_what_it_was_shown_changes_nothing(monkeypa
 
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_who_made_a_call_cannot_change_it_once_it_is_decided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station()) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station()) as the:
         call = ToolCall("weather", {"city": "Bern", "more": {"list": ["a"]}}, id="c1")
         decision = await the.tools.decide(ToolCall("weather", {"city": "Bern"}, id="c1"))
         assert isinstance(decision, Allow)
@@ -411,14 +319,16 @@ async def test_who_rewrote_a_call_cannot_change_it_while_a_person_looks_at_it(
         mine["city"] = "Atlantis"
         return Allow()
 
-    async with way(monkeypatch, tmp_path, station(), guard(lambda _call: Rewrite(mine)), surface=CallingSurface(answer)) as the:
+    async with open_pipeline(
+        monkeypatch, tmp_path, station(), guard(lambda _call: Rewrite(mine)), surface=CallingSurface(answer)
+    ) as the:
         decided = await the.decide("Rome")
     assert decided.call.arguments == {"city": "Paris"}
 
 
 @pytest.mark.req("app.pipeline.once")
 async def test_who_is_told_of_a_decided_call_cannot_change_what_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station()) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station()) as the:
         call = ToolCall("weather", {"city": "Bern"}, id="c1")
         decision = await the.tools.decide(call)
         assert isinstance(decision, Allow)
@@ -433,16 +343,16 @@ async def test_arguments_nested_to_death_do_not_run(monkeypatch: pytest.MonkeyPa
     deep: Any = "x"
     for _ in range(100_000):
         deep = [deep]
-    async with way(monkeypatch, tmp_path, station(), surface=ScriptedSurface(default=Allow())) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=ScriptedSurface(default=Allow())) as the:
         decided = await the.decide("Bern", more=deep)
     assert not decided.allowed
-    assert "nested too deep" in decided.result().text
+    assert "nested too deep" in decided.to_result().text
 
 
 @pytest.mark.req("app.pipeline.rewrite")
 async def test_two_calls_with_one_id_need_two_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     surface = ScriptedSurface([Allow(), Deny("once is enough")])
-    async with way(monkeypatch, tmp_path, station(), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=surface) as the:
         both = await asyncio.gather(the.decide("Paris"), the.decide("Rome"))
     assert sorted(one.allowed for one in both) == [False, True]
     assert len({asked.id for asked in surface.asked}) == 2
@@ -454,7 +364,7 @@ async def test_two_calls_with_one_id_need_two_answers(monkeypatch: pytest.Monkey
 @pytest.mark.req("app.pipeline.once")
 async def test_a_call_that_was_decided_runs_without_being_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     surface = ScriptedSurface([Allow()])
-    async with way(monkeypatch, tmp_path, station(), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=surface) as the:
         call = ToolCall("weather", {"city": "Paris"}, id="c1")
         decision = await the.tools.decide(call)
         assert isinstance(decision, Allow)
@@ -468,7 +378,7 @@ async def test_a_call_that_was_decided_runs_without_being_asked_again(monkeypatc
 @pytest.mark.req("app.pipeline.once")
 async def test_a_call_that_nobody_decided_is_decided_where_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake = station()
-    async with way(monkeypatch, tmp_path, fake) as the:
+    async with open_pipeline(monkeypatch, tmp_path, fake) as the:
         denied = await the.tools.call(ToolCall("weather", {"city": "Paris"}))
         allowed = await the.tools.call(ToolCall("weather", {"city": "Bern"}))
     assert denied.code == "PERMISSION_DENIED"
@@ -477,7 +387,7 @@ async def test_a_call_that_nobody_decided_is_decided_where_it_runs(monkeypatch: 
 
 @pytest.mark.req("app.pipeline.once")
 async def test_a_decision_is_for_its_very_arguments_and_not_for_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station(), surface=ScriptedSurface([Allow()])) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=ScriptedSurface([Allow()])) as the:
         call = ToolCall("weather", {"city": "Paris"}, id="c1")
         await the.tools.decide(call)
         result = await the.tools.call(ToolCall("weather", {"city": "Rome"}, id="c1"))
@@ -487,7 +397,7 @@ async def test_a_decision_is_for_its_very_arguments_and_not_for_others(monkeypat
 @pytest.mark.req("app.pipeline.once")
 async def test_two_calls_that_share_their_arguments_are_two_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shared = {"city": "Bern"}
-    async with way(monkeypatch, tmp_path, station()) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station()) as the:
         results = await asyncio.gather(*(the.tools.call(ToolCall("weather", shared, id=str(n))) for n in range(3)))
     assert [result.is_error for result in results] == [False, False, False]
 
@@ -497,7 +407,7 @@ async def test_a_decision_about_one_tool_is_none_about_another_with_the_same_arg
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = Fake("other", Contributions(tools=(ToolSpec("storm", "", SCHEMA),)))
-    async with way(monkeypatch, tmp_path, station(), other, surface=ScriptedSurface([Allow()])) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), other, surface=ScriptedSurface([Allow()])) as the:
         call = ToolCall("weather", {"city": "Paris"}, id="c1")
         decision = await the.tools.decide(call)
         assert isinstance(decision, Allow)
@@ -509,7 +419,7 @@ async def test_a_decision_about_one_tool_is_none_about_another_with_the_same_arg
 async def test_decisions_that_are_never_used_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(agent_tools, "_PASSES", 2)
     surface = ScriptedSurface([Allow()] * 3)
-    async with way(monkeypatch, tmp_path, station(), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=surface) as the:
         calls = [ToolCall("weather", {"city": city}, id=city) for city in ("Paris", "Rome", "Oslo")]
         decisions = [await the.tools.decide(call) for call in calls]
         finals = [
@@ -524,7 +434,7 @@ async def test_decisions_that_are_never_used_do_not_pile_up(monkeypatch: pytest.
 @pytest.mark.req("app.pipeline.once")
 async def test_a_yes_to_one_guests_tool_is_none_to_anothers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first, second = station(), Fake("other", Contributions(tools=(WEATHER,)))
-    async with way(monkeypatch, tmp_path, first, second, surface=ScriptedSurface([Allow()])) as the:
+    async with open_pipeline(monkeypatch, tmp_path, first, second, surface=ScriptedSurface([Allow()])) as the:
         call = ToolCall("weather", {"city": "Paris"}, id="c1")
         decision = await the.tools.decide(call)
         assert isinstance(decision, Allow)
@@ -540,21 +450,21 @@ async def test_a_yes_to_one_guests_tool_is_none_to_anothers(monkeypatch: pytest.
 @pytest.mark.req("app.pipeline.durable")
 async def test_nobody_is_asked_when_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     surface = ScriptedSurface(default=Allow())
-    async with way(monkeypatch, tmp_path, station(), surface=surface) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=surface) as the:
         the.told.fails = "asked"
         decided = await the.decide("Paris")
     assert not decided.allowed
-    assert "no room" in decided.result().text
+    assert "no room" in decided.to_result().text
     assert surface.asked == []
 
 
 @pytest.mark.req("app.pipeline.durable")
 async def test_a_yes_that_cannot_be_kept_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with way(monkeypatch, tmp_path, station(), surface=ScriptedSurface(default=Allow())) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=ScriptedSurface(default=Allow())) as the:
         the.told.fails = "decided"
         decided = await the.decide("Paris")
     assert not decided.allowed
-    assert "no room" in decided.result().text
+    assert "no room" in decided.to_result().text
 
 
 @pytest.mark.req("app.pipeline.durable")
@@ -567,7 +477,7 @@ async def test_a_request_that_nobody_wants_any_more_is_told_as_withdrawn(monkeyp
             await asyncio.Event().wait()
             raise AssertionError
 
-    async with way(monkeypatch, tmp_path, station(), surface=Hangs()) as the:
+    async with open_pipeline(monkeypatch, tmp_path, station(), surface=Hangs()) as the:
         task = asyncio.ensure_future(the.decide("Paris"))
         await asked.wait()
         task.cancel()
@@ -582,9 +492,9 @@ async def test_a_request_that_nobody_wants_any_more_is_told_as_withdrawn(monkeyp
 
 
 @asynccontextmanager
-async def working(
+async def open_workspace(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fake, surface: Surface | None = None, rules: str = ""
-) -> AsyncIterator[Way]:
+) -> AsyncIterator[PipelineHarness]:
     """With the built-in tools in a folder, and something to read beside it."""
     inside = tmp_path / "project"
     inside.mkdir()
@@ -593,10 +503,12 @@ async def working(
         holder: list[AgentTools] = []
 
         def outside(call: ToolCall, path: str) -> bool:
-            return holder[0].may_lead(call, path)
+            return holder[0].may_reach(call, path)
 
         box = BuiltInTools(inside, spawner=spawner, outside=outside)
-        async with way(monkeypatch, tmp_path, *fakes, surface=surface, rules=rules, leads=box.leads_outside, built_in=box) as the:
+        async with open_pipeline(
+            monkeypatch, tmp_path, *fakes, surface=surface, rules=rules, leads=box.leads_outside, built_in=box
+        ) as the:
             the.cwd = str(inside)
             holder.append(the.tools)
             yield the
@@ -605,7 +517,7 @@ async def working(
 @pytest.mark.req("app.pipeline.outside")
 async def test_a_person_is_told_where_a_path_leads_and_their_yes_opens_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     surface = ScriptedSurface([Allow()])
-    async with working(monkeypatch, tmp_path, surface=surface) as the:
+    async with open_workspace(monkeypatch, tmp_path, surface=surface) as the:
         result = await the.tools.call(ToolCall("read", {"path": "../secret.txt"}))
     [asked] = surface.asked
     assert isinstance(asked, Approval)
@@ -618,7 +530,7 @@ async def test_a_person_is_told_where_a_path_leads_and_their_yes_opens_it(monkey
 async def test_a_rule_that_names_the_path_opens_it_and_nothing_beside_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rules = f'[[rule]]\nid = "one"\ndecide = "allow"\ntool = "read"\npath = "{tmp_path}/secret.txt"\n'
     (tmp_path / "other.txt").write_text("another")
-    async with working(monkeypatch, tmp_path, rules=rules) as the:
+    async with open_workspace(monkeypatch, tmp_path, rules=rules) as the:
         assert "a secret" in (await the.tools.call(ToolCall("read", {"path": "../secret.txt"}))).text
         assert (await the.tools.call(ToolCall("read", {"path": "../other.txt"}))).code == "PERMISSION_DENIED"
 
@@ -628,7 +540,7 @@ async def test_a_link_that_is_turned_outside_after_the_rules_have_looked_leads_n
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rules = '[[rule]]\nid = "in"\ndecide = "allow"\ntool = "read"\npath = "./**"\n'
-    async with working(monkeypatch, tmp_path, rules=rules) as the:
+    async with open_workspace(monkeypatch, tmp_path, rules=rules) as the:
         inside = tmp_path / "project"
         (inside / "plain.txt").write_text("plain")
         link = inside / "link"
@@ -649,7 +561,7 @@ async def test_a_link_that_leads_elsewhere_while_the_rules_look_opens_nothing(
 ) -> None:
     rules = '[[rule]]\nid = "in"\ndecide = "allow"\ntool = "read"\npath = "./**"\n'
     secret = str(tmp_path / "secret.txt")
-    async with working(monkeypatch, tmp_path, rules=rules) as the:
+    async with open_workspace(monkeypatch, tmp_path, rules=rules) as the:
         the.pipeline._leads_outside = lambda _call: (secret,)  # as it was a moment before the rules looked
         decided = await the.pipeline.decide(ToolCall("read", {"path": "plain.txt"}))
     assert decided.allowed
@@ -660,7 +572,7 @@ async def test_a_link_that_leads_elsewhere_while_the_rules_look_opens_nothing(
 async def test_a_rewrite_that_leads_outside_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rules = '[[rule]]\nid = "in"\ndecide = "allow"\ntool = "read"\npath = "./**"\n'
     gate = guard(lambda call: Rewrite({"path": "../secret.txt"}))
-    async with working(monkeypatch, tmp_path, gate, rules=rules) as the:
+    async with open_workspace(monkeypatch, tmp_path, gate, rules=rules) as the:
         (tmp_path / "project" / "plain.txt").write_text("plain")
         result = await the.tools.call(ToolCall("read", {"path": "plain.txt"}))
     assert result.code == "PERMISSION_DENIED"

@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 ABOUT = {"date": "2026-11-15", "cpu": "A | B", "cores": 2, "memory_gib": 24, "kernel": "6.18", "python": "3.11.7", "mcp": "2.3.0"}
 
 
-def section(name: str, *floors: Floor) -> Section:
+def find_section(name: str, *floors: Floor) -> Section:
     rows = {"raw C": {"us": 5.04321, "rate": 1_234_567}, f"serai {name}": {"us": 16.789}}
     columns = (Column("us", "p50 us"), Column("rate", "calls/s", ",.0f"))
     return Section(name, f"About {name}.\n\nAnd more.", [Table(f"{name} of 100 B", columns, rows)], list(floors))
@@ -28,7 +28,7 @@ def run(*sections: Section) -> dict[str, Any]:
 
 
 GOOD = Floor("it is quick", 3.31234, "at most", 4.0)
-COMPLETE = [section(name, GOOD) for name in SUITES]
+COMPLETE = [find_section(name, GOOD) for name in SUITES]
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def test_a_complete_run_is_written_with_rounded_numbers(folders: Path) -> None:
         ([], f"0 of {len(SUITES)} suites ran"),
         (COMPLETE[:2], f"2 of {len(SUITES)} suites ran: {SUITES[0]}, {SUITES[1]}"),
         ([*COMPLETE[1:], COMPLETE[1]], f"{len(SUITES) - 1} of {len(SUITES)} suites ran"),
-        ([*COMPLETE[1:], section("x", Floor("it is quick", 4.1, "at most", 4.0))], "FAIL  it is quick: 4.10x (at most 4x)"),
-        ([*COMPLETE[1:], section("x", Floor("it is quick", None, "at most", 4.0))], "not measured  it is quick"),
+        ([*COMPLETE[1:], find_section("x", Floor("it is quick", 4.1, "at most", 4.0))], "FAIL  it is quick: 4.10x (at most 4x)"),
+        ([*COMPLETE[1:], find_section("x", Floor("it is quick", None, "at most", 4.0))], "not measured  it is quick"),
     ],
 )
 def test_an_incomplete_run_is_refused_with_the_reason(folders: Path, sections: list[Section], why: str) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.boxes.houses import Harness
 from tests.support import needs
+from tests.support.boxes.harness import Harness
 
 
 @pytest.fixture

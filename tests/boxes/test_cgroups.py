@@ -12,7 +12,7 @@ import pytest
 
 from serai.boxes.backend import BoxResources
 from serai.boxes.cgroups import BoxCgroup, Cgroups
-from tests.boxes.launching import AM_ROOT, PATIENCE, Launching, Way, launching, until
+from tests.support.boxes.launched_boxes import AM_ROOT, PATIENCE, BoxLauncher, Way, launch_boxes, wait_until
 
 GROUPS = Cgroups.probe()
 can_limit = pytest.mark.skipif(not GROUPS.limiting.memory, reason="no control group with a limit of memory can be made here")
@@ -26,12 +26,12 @@ def generation() -> str:
 
 
 @pytest.fixture
-def launch() -> Iterator[Launching]:
-    with launching() as made:
+def launch() -> Iterator[BoxLauncher]:
+    with launch_boxes() as made:
         yield made
 
 
-def contents(group: BoxCgroup, file: str) -> str:
+def read_group_file(group: BoxCgroup, file: str) -> str:
     return next(Path(folder, file).read_text().strip() for folder in group.folders if Path(folder, file).exists())
 
 
@@ -43,9 +43,9 @@ def test_groups_are_made_with_their_limits_found_again_and_removed(generation: s
     try:
         if GROUPS.limiting.memory:
             version_2 = any(Path(folder, "memory.max").exists() for folder in group.folders)
-            assert contents(group, "memory.max" if version_2 else "memory.limit_in_bytes") == str(64 << 20)
+            assert read_group_file(group, "memory.max" if version_2 else "memory.limit_in_bytes") == str(64 << 20)
         if GROUPS.limiting.pids:
-            assert contents(group, "pids.max") == "7"
+            assert read_group_file(group, "pids.max") == "7"
         assert Cgroups.probe().find(generation).folders == group.folders
         assert GROUPS.make(generation, allowance).folders == group.folders  # as after a pause
     finally:
@@ -65,17 +65,17 @@ def test_all_that_is_in_a_group_can_be_frozen_thawed_and_killed(generation: str)
         assert child.stdin is not None
         child.stdin.write(b"go\n")
         child.stdin.close()
-        until(lambda: len(group.pids()) >= 4)
+        wait_until(lambda: len(group.list_pids()) >= 4)
         group.freeze()
-        frozen = group.pids()
+        frozen = group.list_pids()
         group.freeze()
         group.thaw()
         group.thaw()
-        assert frozen <= group.pids()
+        assert frozen <= group.list_pids()
         group.freeze()
         assert group.kill()  # also what is frozen
         assert child.wait(PATIENCE) == -9
-        assert group.pids() == set()
+        assert group.list_pids() == set()
         assert group.kill()
     finally:
         group.kill()
@@ -85,7 +85,7 @@ def test_all_that_is_in_a_group_can_be_frozen_thawed_and_killed(generation: str)
 
 @can_limit
 @pytest.mark.req("hooks.scenario.backend-02")
-def test_a_memory_bomb_dies_alone(launch: Launching, generation: str) -> None:
+def test_a_memory_bomb_dies_alone(launch: BoxLauncher, generation: str) -> None:
     group = GROUPS.make(generation, BoxResources(memory=128 << 20))
     try:
         box = launch(WAY, cgroups=group.folders, generation=generation)
@@ -101,16 +101,16 @@ def test_a_memory_bomb_dies_alone(launch: Launching, generation: str) -> None:
 
 @pytest.mark.skipif(not GROUPS.limiting.pids, reason="no control group with a limit of processes can be made here")
 @pytest.mark.req("hooks.scenario.backend-02")
-def test_a_fork_bomb_stops_at_the_limit(launch: Launching, generation: str) -> None:
+def test_a_fork_bomb_stops_at_the_limit(launch: BoxLauncher, generation: str) -> None:
     group = GROUPS.make(generation, BoxResources(pids=40))
     try:
         box = launch(WAY, cgroups=group.folders, generation=generation)
         box.sh("b() { b | b & }; b >/dev/null 2>&1")
-        until(lambda: not contents(group, "pids.events").endswith("max 0"))  # somebody was refused
-        assert int(contents(group, "pids.current")) <= 40
-        assert len(group.pids()) <= 40
+        wait_until(lambda: not read_group_file(group, "pids.events").endswith("max 0"))  # somebody was refused
+        assert int(read_group_file(group, "pids.current")) <= 40
+        assert len(group.list_pids()) <= 40
         box.end()
-        until(lambda: not group.pids())
+        wait_until(lambda: not group.list_pids())
     finally:
         group.kill()
         group.remove()
@@ -118,12 +118,12 @@ def test_a_fork_bomb_stops_at_the_limit(launch: Launching, generation: str) -> N
 
 @pytest.mark.skipif(not GROUPS.limiting.cpus, reason="no control group with a limit of processor time can be made here")
 @pytest.mark.req("hooks.scenario.backend-02")
-def test_a_box_that_wants_more_processor_time_is_throttled(launch: Launching, generation: str) -> None:
+def test_a_box_that_wants_more_processor_time_is_throttled(launch: BoxLauncher, generation: str) -> None:
     group = GROUPS.make(generation, BoxResources(cpus=0.2))
     try:
         box = launch(WAY, cgroups=group.folders, generation=generation)
         box.sh("n=0; while [ $n -lt 300000 ]; do n=$((n+1)); done")
-        stat = dict(line.split() for line in contents(group, "cpu.stat").splitlines())
+        stat = dict(line.split() for line in read_group_file(group, "cpu.stat").splitlines())
         assert int(stat["nr_throttled"]) > 0
         box.end()
     finally:
@@ -132,13 +132,13 @@ def test_a_box_that_wants_more_processor_time_is_throttled(launch: Launching, ge
 
 
 @can_hold
-def test_a_frozen_box_ends_with_its_lifeline(launch: Launching, generation: str) -> None:
+def test_a_frozen_box_ends_with_its_lifeline(launch: BoxLauncher, generation: str) -> None:
     group = GROUPS.make(generation, BoxResources())
     try:
         box = launch(WAY, cgroups=group.folders, generation=generation)
         group.freeze()
         box.end()
-        assert group.pids() == set()
+        assert group.list_pids() == set()
     finally:
         group.kill()
         group.remove()
@@ -149,7 +149,7 @@ USER_LIMITS = pytest.mark.parametrize("mode", ["own", "bwrap"])
 
 @USER_LIMITS
 @pytest.mark.req("hooks.scenario.backend-02")
-def test_without_control_groups_each_process_has_so_much_memory(launch: Launching, mode: str) -> None:
+def test_without_control_groups_each_process_has_so_much_memory(launch: BoxLauncher, mode: str) -> None:
     way = Way("own", False) if mode == "own" else Way("bwrap", False)
     box = launch(way, rlimits={"AS": 256 << 20})
     assert "MemoryError" in box.python("bytearray(300 << 20)").stderr
@@ -158,7 +158,7 @@ def test_without_control_groups_each_process_has_so_much_memory(launch: Launchin
 
 @USER_LIMITS
 @pytest.mark.req("hooks.scenario.backend-02")
-def test_without_control_groups_a_users_fork_bomb_still_stops(launch: Launching, mode: str) -> None:
+def test_without_control_groups_a_users_fork_bomb_still_stops(launch: BoxLauncher, mode: str) -> None:
     way = Way("own", False) if mode == "own" else Way("bwrap", False)
     box = launch(way, rlimits={"NPROC": 30})
     count = """

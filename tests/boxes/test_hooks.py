@@ -13,7 +13,7 @@ from serai.boxes.hooks import Hook, HookResults
 from serai.dialects.hookproto.host_side import BoxFile
 from serai.dialects.hookproto.messages import Box
 from serai.errors import BadSettings, LimitHit, NotWritten
-from tests.boxes.hooking import BOX, PATIENT, Hooks, hooks
+from tests.support.boxes.hook_scripts import BOX, PATIENT, Hooks, hooks
 
 __all__ = ["hooks"]
 

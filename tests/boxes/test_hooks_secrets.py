@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from serai.record import Recorder, Secrets
-from tests.boxes.hooking import BOX, PATIENT, Hooks, hooks
-from tests.record.helpers import all_bytes, folder_in, opened
+from tests.support.boxes.hook_scripts import BOX, PATIENT, Hooks, hooks
+from tests.support.recordings import open_folder, open_recording, read_all_bytes
 
 __all__ = ["hooks"]
 
@@ -60,19 +60,19 @@ async def test_nothing_that_a_life_of_hooks_logs_holds_a_secret(hooks: Hooks, ca
 
 async def test_a_run_is_on_record_with_stars_of_the_same_length(hooks: Hooks, tmp_path: Path) -> None:
     path = hooks.sh("hook", f"{MINTS}\necho 'told {STATE} and {CONTENT}' >&2")
-    folder = folder_in(tmp_path)
+    folder = open_folder(tmp_path)
     with Recorder(folder, secrets=Secrets()) as recorder:
         runner = hooks.runner(path, recorder=recorder)
         outcome = await runner.create(BOX, str(hooks.answers / "answer"), hooks.on_state)
         assert outcome.states == {path: STATE}
         assert await runner.destroy(BOX, outcome.states) is None
-        recorder.wire("zot:other", kind="guest", dialect="zot").frames(
+        recorder.open_tap("zot:other", kind="guest", dialect="zot").frames(
             "received", 0.0, f'{{"text":"{CONTENT} {BINARY}"}}\n'.encode()
         )
-    everything = all_bytes(folder)
+    everything = read_all_bytes(folder)
     assert b"hunter2" not in everything
     assert base64.b64encode(BINARY.encode())[:-4] not in everything
-    with opened(folder) as recording:
+    with open_recording(folder) as recording:
         wires = [wire for wire in recording.wires.values() if wire.kind == "hook"]
         assert [(wire.who, wire.dialect, wire.framing, wire.pid > 0, str(wire.exit)) for wire in wires] == [
             (f"hook:{path}", "hookproto", "bodies", True, "exit status 0")
@@ -87,15 +87,15 @@ async def test_a_run_is_on_record_with_stars_of_the_same_length(hooks: Hooks, tm
 async def test_of_what_is_no_response_only_the_size_is_on_record(hooks: Hooks, tmp_path: Path) -> None:
     garbage = hooks.sh("garbage", f"printf 'oops {STATE}'")
     late = hooks.sh("late", f"printf 'oops {STATE}'; exec sleep 1000")
-    folder = folder_in(tmp_path)
+    folder = open_folder(tmp_path)
     with Recorder(folder, secrets=Secrets()) as recorder:
         for path, limits in ((garbage, PATIENT), (late, PATIENT.but(hook_timeout=1.2)), ("/nowhere/hook", PATIENT)):
             runner = hooks.runner(path, recorder=recorder, limits=limits)
             assert (await runner.create(BOX, str(hooks.answers / "answer"), hooks.on_state)).error is not None
-    everything = all_bytes(folder)
+    everything = read_all_bytes(folder)
     assert b"hunter2" not in everything
     assert b'"18 bytes that are no response"' in everything
-    with opened(folder) as recording:
+    with open_recording(folder) as recording:
         assert [wire.why.partition(":")[0] for wire in recording.wires.values()] == [
             "decoding response",
             "timed out after 1.2s",

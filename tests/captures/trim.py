@@ -103,29 +103,29 @@ def main(folder: str) -> None:
     HERE.mkdir(exist_ok=True)
     for path in sorted(Path(folder).glob("claude-*.jsonl")):
         rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        rows = list(of_sdk(rows)) if any(row["dir"] == "event" for row in rows) else rows
+        rows = list(convert_sdk_rows(rows)) if any(row["dir"] == "event" for row in rows) else rows
         ids = Ids()
-        text = "".join(json.dumps(trimmed_row(row, ids), ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
+        text = "".join(json.dumps(trim_row(row, ids), ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
         (HERE / path.name.removeprefix("claude-")).write_text(text, "utf-8")
 
 
-def trimmed_row(row: dict[str, Any], ids: Ids) -> dict[str, Any]:
+def trim_row(row: dict[str, Any], ids: Ids) -> dict[str, Any]:
     if row["dir"] != "meta":
-        return {"dir": row["dir"], "eof": True} if row.get("eof") else {"dir": row["dir"], "line": trimmed(row["line"], ids)}
+        return {"dir": row["dir"], "eof": True} if row.get("eof") else {"dir": row["dir"], "line": trim(row["line"], ids)}
     if "cmd" in row:
         return {"dir": "meta", "cmd": ["claude", *(ids.shortened(word) for word in row["cmd"][1:])]}
     return {"dir": "meta", **{key: row[key] for key in ("note", "exit") if key in row}}
 
 
-def trimmed(value: Any, ids: Ids, key: str = "") -> Any:
+def trim(value: Any, ids: Ids, key: str = "") -> Any:
     match value:
         case dict():
             kept = {name: each for name, each in value.items() if name not in DROPPED and (each is not None or name in NULLS)}
-            return {name: trimmed(each, ids, name) for name, each in kept.items() if not (each == 0 and name in ZEROS)}
+            return {name: trim(each, ids, name) for name, each in kept.items() if not (each == 0 and name in ZEROS)}
         case list() if key in LISTS or (key in ("tools", "capabilities") and value and isinstance(value[0], str)):
             return []
         case list():
-            return [trimmed(each, ids) for each in value]
+            return [trim(each, ids) for each in value]
         case str() if len(value) > LONGEST and key != "partial_json":
             return ids.shortened(f"{value[: LONGEST // 2]}… ({len(value)} characters) …{value[-LONGEST // 4 :]}")
         case str():
@@ -133,7 +133,7 @@ def trimmed(value: Any, ids: Ids, key: str = "") -> Any:
     return value
 
 
-def of_sdk(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def convert_sdk_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What the vendor's own SDK handed on, put back into the shape of the wire: it was recorded behind the SDK's parser."""
     yield {"dir": "meta", "cmd": ["claude", "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]}
     yield {"dir": "in", "line": {"type": "control_request", "request_id": "init-1", "request": {"subtype": "initialize"}}}

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes.box_records import token_hash
-from tests.boxes.launching import base_tree, until
-from tests.cli.boxes import HALF, BoxShell, boxes, ended, running
-from tests.cli.guests import objects
+from serai.boxes.box_records import hash_token
+from tests.support.boxes.launched_boxes import wait_until, write_base_tree
+from tests.support.cli.box_shell import HALF, BoxShell, boxes, find_by_words, wait_until_gone
+from tests.support.cli.shell import parse_objects
 
 __all__ = ["boxes"]
 
@@ -61,7 +61,7 @@ def test_the_token_is_shown_once_and_kept_nowhere(boxes: BoxShell) -> None:
     assert (shown["box_id"], shown["generation"]) == ("web", made["generation"])
     everything = b"".join(path.read_bytes() for path in boxes.home.rglob("*") if path.is_file())
     assert token.encode() not in everything
-    assert token_hash(token).encode() in everything
+    assert hash_token(token).encode() in everything
 
 
 @pytest.mark.req("hooks.rule.2.1-every-hook")
@@ -133,7 +133,7 @@ def test_description_and_environment_go_where_they_belong(boxes: BoxShell) -> No
 
 
 def test_a_base_tree_is_all_the_box_sees_and_stays_as_it_was(boxes: BoxShell, tmp_path: Path) -> None:
-    base = base_tree(str(tmp_path / "base"), "ls", "cat")
+    base = write_base_tree(str(tmp_path / "base"), "ls", "cat")
     (tmp_path / "base" / "motd").write_text("welcome\n")
     made = boxes.box("create", "web", "--rootfs", base)
     if not boxes.gives()["rootfs"]:
@@ -218,7 +218,7 @@ def test_the_list_has_the_newest_first(boxes: BoxShell) -> None:
     assert head.split() == ["id", "state", "backend", "age", "ends", "description"]
     assert re.fullmatch(r"two +running +namespaces +\d+s +in 3h +for a while", two)
     assert re.fullmatch(r"one +running +namespaces +\d+s", one)
-    forms = objects(boxes.box("list", "--json"))
+    forms = parse_objects(boxes.box("list", "--json"))
     assert [form["box_id"] for form in forms] == ["two", "one"]
     assert "expires_at" in forms[0]
     assert "expires_at" not in forms[1]
@@ -257,10 +257,10 @@ def test_nothing_is_left_of_a_box_after_its_end(boxes: BoxShell, backend: str, t
     daemon = f"10000.{os.getpid()}"
     stubborn = f"trap '' HUP TERM; sleep {daemon} & wait"
     boxes.sh("web", f'(setsid sh -c "{stubborn}" > /dev/null 2>&1 < /dev/null &); mkdir -p deep/er')
-    until(lambda: running(daemon))
-    assert running(generation)
+    wait_until(lambda: find_by_words(daemon))
+    assert find_by_words(generation)
     assert boxes.good("destroy", "web") == ""
-    assert running(daemon) == {}
+    assert find_by_words(daemon) == {}
     assert boxes.left(generation) == []
     assert boxes.generations == []
     assert boxes.good("list", "--all", "--json") == ""
@@ -313,7 +313,7 @@ def test_a_box_of_a_running_process_is_not_ours_to_destroy_and_the_others_go(box
             ran = boxes.box("destroy", "owned", "kept")
             assert ran.returncode == 1
             assert f'box "owned" belongs to the running process {owner.pid} and ends with it' in ran.stderr
-            assert [form["box_id"] for form in objects(boxes.box("list", "--json"))] == ["owned"]
+            assert [form["box_id"] for form in parse_objects(boxes.box("list", "--json"))] == ["owned"]
         finally:
             owner.stdin.close()
             owner.wait()
@@ -324,7 +324,7 @@ def test_a_box_of_a_running_process_is_not_ours_to_destroy_and_the_others_go(box
 
 
 def test_the_backends_tell_what_they_give_here(boxes: BoxShell) -> None:
-    forms = {form["backend"]: form for form in objects(boxes.box("backends", "--json"))}
+    forms = {form["backend"]: form for form in parse_objects(boxes.box("backends", "--json"))}
     assert list(forms) == ["namespaces", "process"]
     assert (forms["namespaces"]["works"], forms["namespaces"]["why_not"]) == (True, "")
     assert (forms["namespaces"]["isolation"], forms["namespaces"]["network"]) == ("namespaces", "none")
@@ -360,5 +360,5 @@ def test_looking_at_boxes_makes_no_recording_and_using_them_does(boxes: BoxShell
     boxes.good("exec", "web", "true")
     assert boxes.recordings[1:] == ["serai box exec web"]
     boxes.good("destroy", "web")
-    ended(generation)
+    wait_until_gone(generation)
     assert boxes.recordings[2:] in ([], [f"the end of box {generation}"])

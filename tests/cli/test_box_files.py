@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.boxes import BoxShell, boxes, shared, web
+from tests.support.cli.box_shell import BoxShell, boxes, shared, web
 
 __all__ = ["boxes", "shared", "web"]
 
@@ -32,13 +32,13 @@ def large(web: BoxShell) -> Path:
     return path
 
 
-def limited(web: BoxShell, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_limited(web: BoxShell, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A command that may write files of 4 MiB and no larger."""
     argv = [sys.executable, "-I", "-S", "-c", SMALL, *web.argv("box", *arguments)]
     return subprocess.run(argv, env=web.env, cwd=web.cwd, capture_output=True, text=True, check=False, timeout=50)
 
 
-def names(folder: Path) -> set[str]:
+def list_names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_put_is_told_and_nothing_is_made(web: BoxShell, source: s
 
 
 def test_a_put_that_breaks_off_leaves_no_half_file(boxes: BoxShell) -> None:
-    ran = limited(boxes, "create", "web")  # and so the box may not write larger ones either
+    ran = run_limited(boxes, "create", "web")  # and so the box may not write larger ones either
     assert (ran.stdout, ran.stderr) == ("web\n", "")
     (boxes.cwd / "large").write_bytes(bytes(LARGE))
     boxes.sh("web", "echo old > kept")
@@ -170,7 +170,7 @@ def test_a_file_comes_out_with_its_bytes_and_its_mode(web: BoxShell) -> None:
     assert (web.cwd / "copy").read_bytes() == b"a\0\xffb"
     assert stat.S_IMODE((web.cwd / "copy").stat().st_mode) == 0o750
     assert web.raw("get", "web", "/workspace/file", "-").stdout == b"a\0\xffb"
-    assert names(web.cwd) == {"copy"}
+    assert list_names(web.cwd) == {"copy"}
 
 
 def test_a_setuid_bit_does_not_come_out(web: BoxShell) -> None:
@@ -184,8 +184,8 @@ def test_a_folder_of_ours_gets_the_file_by_its_name(web: BoxShell) -> None:
     (web.cwd / "folder").mkdir()
     web.good("get", "web", "/workspace/file", "folder")
     web.good("get", "web", "/workspace/file", "./")
-    assert names(web.cwd / "folder") == {"file"}
-    assert names(web.cwd) == {"file", "folder"}
+    assert list_names(web.cwd / "folder") == {"file"}
+    assert list_names(web.cwd) == {"file", "folder"}
 
 
 @pytest.mark.parametrize(
@@ -204,18 +204,18 @@ def test_what_cannot_be_got_is_told_and_nothing_is_made(web: BoxShell, source: s
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert told in ran.stderr
     assert "Traceback" not in ran.stderr
-    assert names(web.cwd) == set()
+    assert list_names(web.cwd) == set()
 
 
 def test_a_get_that_breaks_off_leaves_what_was_there(web: BoxShell) -> None:
     web.sh("web", f"head -c {LARGE} /dev/zero > large")
     (web.cwd / "copy").write_text("old")
-    ran = limited(web, "get", "web", "/workspace/large", "copy")
+    ran = run_limited(web, "get", "web", "/workspace/large", "copy")
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert "File too large" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert (web.cwd / "copy").read_text() == "old"
-    assert names(web.cwd) == {"copy"}
+    assert list_names(web.cwd) == {"copy"}
 
 
 def test_no_other_file_of_ours_is_touched(web: BoxShell) -> None:

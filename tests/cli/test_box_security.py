@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.boxes import BoxShell, boxes, running
+from tests.support.cli.box_shell import BoxShell, boxes, find_by_words
 
 __all__ = ["boxes"]
 
@@ -53,20 +53,20 @@ def minted(boxes: BoxShell) -> Minted:
     return Minted(generation, content, state)
 
 
-def files(folder: Path) -> Iterator[tuple[Path, bytes]]:
+def iter_files(folder: Path) -> Iterator[tuple[Path, bytes]]:
     """All of them, but what is in the box itself."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             yield path, path.read_bytes()
 
 
-def holding(boxes: BoxShell, generation: str, *secrets: str) -> set[str]:
+def find_files_with(boxes: BoxShell, generation: str, *secrets: str) -> set[str]:
     """The names of files outside the box's disk that have one of these in them, in clear or in base64."""
     forms = [form for text in secrets for form in (text.encode(), b64encode(text.encode()).rstrip(b"=")[:-1])]
     disk = boxes.folder / generation
     return {
         str(path.relative_to(boxes.home))
-        for path, data in files(boxes.home)
+        for path, data in iter_files(boxes.home)
         if not path.is_relative_to(disk) and any(form in data for form in forms)
     }
 
@@ -80,7 +80,7 @@ def test_a_secret_enters_a_box_as_a_file_for_its_owner_and_in_no_other_way(boxes
         assert command.stdout is not None
         assert command.stdout.readline() == minted.content.encode() + b"\n"
         for secret in minted.both:
-            assert running(secret) == {}
+            assert find_by_words(secret) == {}
     for secret in minted.both:
         assert secret not in boxes.good("exec", "web", "env")
         assert secret not in boxes.good("show", "web", "--json") + boxes.good("list", "--json")
@@ -97,26 +97,26 @@ def test_after_a_whole_life_no_recording_and_no_log_has_a_secret(boxes: BoxShell
     boxes.good("pause", "web")
     boxes.good("resume", "web")
     records = {"boxes/boxes.db", "boxes/boxes.db-wal", "boxes/boxes.db-shm"}
-    assert holding(boxes, minted.generation, minted.content) == set()
-    assert holding(boxes, minted.generation, minted.state) <= records
+    assert find_files_with(boxes, minted.generation, minted.content) == set()
+    assert find_files_with(boxes, minted.generation, minted.state) <= records
     assert minted.content not in boxes.box("logs", "web").stdout
     boxes.good("destroy", "web")
     assert (boxes.cwd / "told.revoked").exists()
     assert boxes.left(minted.generation) == []
     assert len(boxes.recordings) >= 5
-    assert holding(boxes, minted.generation, *minted.both) <= records
+    assert find_files_with(boxes, minted.generation, *minted.both) <= records
 
 
 @pytest.mark.req("hooks.naive.18")
 def test_what_a_command_printed_is_collected_for_its_caller_and_not_recorded_with_a_secret(boxes: BoxShell, minted: Minted) -> None:
     assert minted.content in boxes.good("exec", "--json", "web", USE)
-    assert holding(boxes, minted.generation, minted.content) == set()
+    assert find_files_with(boxes, minted.generation, minted.content) == set()
 
 
 def test_the_state_of_hooks_is_not_in_the_records_any_more_when_the_box_is_gone(boxes: BoxShell, minted: Minted) -> None:
     boxes.good("destroy", "web")
     assert boxes.good("list", "--all", "--json") == ""
-    assert holding(boxes, minted.generation, *minted.both) == set()
+    assert find_files_with(boxes, minted.generation, *minted.both) == set()
 
 
 def test_what_a_broken_init_script_printed_is_told_and_no_secret_of_it_recorded(boxes: BoxShell) -> None:
@@ -125,13 +125,13 @@ def test_what_a_broken_init_script_printed_is_told_and_no_secret_of_it_recorded(
     assert boxes.box("create", "web", "--hook", "./mint", "--init", "init").returncode == 3
     content, _ = (boxes.cwd / "told").read_text().split()
     [generation] = boxes.generations
-    assert {name for name in holding(boxes, generation, content) if not name.startswith("boxes/boxes.db")} == set()
+    assert {name for name in find_files_with(boxes, generation, content) if not name.startswith("boxes/boxes.db")} == set()
 
 
 def test_variables_that_look_like_credentials_are_recorded_by_name_alone(boxes: BoxShell) -> None:
     generation = boxes.make("web", "--env", "API_TOKEN=hunter2-hunter2-hunter2")
     assert boxes.good("exec", "--env", "DB_PASSWORD=hunter3-hunter3", "web", 'echo "$API_TOKEN"') == "hunter2-hunter2-hunter2\n"
-    recorded = {name for name in holding(boxes, generation, "hunter2-hunter2", "hunter3-hunter3") if "recordings" in name}
+    recorded = {name for name in find_files_with(boxes, generation, "hunter2-hunter2", "hunter3-hunter3") if "recordings" in name}
     assert recorded == set()
 
 

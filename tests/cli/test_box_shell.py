@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from tests.boxes.launching import until
-from tests.cli.boxes import BoxShell, Terminal, boxes, ended, running, shared, web
+from tests.support.boxes.launched_boxes import wait_until
+from tests.support.cli.box_shell import BoxShell, Terminal, boxes, find_by_words, shared, wait_until_gone, web
 
 __all__ = ["boxes", "shared", "web"]
 
@@ -39,9 +39,9 @@ def test_keys_go_to_the_box_as_they_are(web: BoxShell) -> None:
     with Terminal(web, "shell", "web", "sh") as terminal:
         terminal.expect("# ")
         terminal.type(f"sleep {mark}\r")
-        until(lambda: running(f"sleep\0{mark}"))
+        wait_until(lambda: find_by_words(f"sleep\0{mark}"))
         terminal.type("\x03")  # Ctrl-C
-        ended(f"sleep\0{mark}")
+        wait_until_gone(f"sleep\0{mark}")
         terminal.expect("# ")
         terminal.type("echo still $((1 + 1))\r")
         terminal.expect("still 2")
@@ -73,7 +73,7 @@ def test_however_it_ends_the_terminal_is_as_it_was(web: BoxShell, number: signal
         terminal.signal(number)
         assert terminal.status() == status
         assert terminal.is_restored()
-    ended(f"sleep\0{mark}")
+    wait_until_gone(f"sleep\0{mark}")
     assert web.sh("web", "echo still there") == "still there\n"
 
 

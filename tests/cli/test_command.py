@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.cli.guests import EXAMPLES, Frame, Shell, guest, objects
+from tests.support.cli.shell import EXAMPLES, Frame, Shell, parse_objects, write_guest
 
 WEATHER, PANEL = EXAMPLES / "weather-python", EXAMPLES / "panel-python"
 OPEN = "[weather] info: the weather station is open\n"
 
 
-def does(folder: Path, **answer: Any) -> Path:
+def write_command_guest(folder: Path, **answer: Any) -> Path:
     """A guest whose command `go` answers so."""
-    return guest(folder, commands=["go"], answers={"command_invoked go": [{"type": "command_response", **answer}]})
+    return write_guest(folder, commands=["go"], answers={"command_invoked go": [{"type": "command_response", **answer}]})
 
 
 @pytest.mark.parametrize(
@@ -29,21 +29,21 @@ def does(folder: Path, **answer: Any) -> Path:
     ],
 )
 def test_what_a_command_wants_done_is_printed(shell: Shell, tmp_path: Path, answer: Frame, out: str, err: str) -> None:
-    ran = shell("command", "run", "go", "-e", does(tmp_path / "go", **answer))
+    ran = shell("command", "run", "go", "-e", write_command_guest(tmp_path / "go", **answer))
     assert (ran.stdout, ran.stderr, ran.returncode) == (out, err, 0)
 
 
 def test_a_panel_is_printed_as_it_stands(shell: Shell, tmp_path: Path) -> None:
     ran = shell("command", "run", "/pick", "B", "-e", PANEL)
     assert ran.stdout == "Harbours\n> Bergen\n\nfilter: B_  enter pick  esc close\n"
-    nameless = does(tmp_path / "plain", action="open_panel", open_panel={"id": "p", "lines": ["a", "b"]})
+    nameless = write_command_guest(tmp_path / "plain", action="open_panel", open_panel={"id": "p", "lines": ["a", "b"]})
     assert shell("command", "run", "go", "-e", nameless).stdout == "plain\na\nb\n"
 
 
 @pytest.mark.req("host.cli.json")
 def test_an_outcome_as_json_has_the_action(shell: Shell, tmp_path: Path) -> None:
-    go = does(tmp_path / "go", action="prompt", prompt="do it")
-    assert objects(shell("command", "run", "go", "--json", "-e", go)) == [{"action": {"type": "prompt", "text": "do it"}}]
+    go = write_command_guest(tmp_path / "go", action="prompt", prompt="do it")
+    assert parse_objects(shell("command", "run", "go", "--json", "-e", go)) == [{"action": {"type": "prompt", "text": "do it"}}]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_an_outcome_as_json_has_the_action(shell: Shell, tmp_path: Path) -> None
 def test_arguments_are_joined_and_one_alone_is_handed_on_as_it_is(
     shell: Shell, tmp_path: Path, typed: list[str], handed: str | None
 ) -> None:
-    assert shell("command", "run", "-e", does(tmp_path / "go", action="noop"), "go", *typed).returncode == 0
-    items = objects(shell("record", "show", "--json", "--type", "command_invoked"))
+    assert shell("command", "run", "-e", write_command_guest(tmp_path / "go", action="noop"), "go", *typed).returncode == 0
+    items = parse_objects(shell("record", "show", "--json", "--type", "command_invoked"))
     [frame] = [item["frame"] for item in items if item["what"] == "frame"]
     assert (frame["name"], frame.get("args")) == ("go", handed)
 
@@ -64,13 +64,13 @@ def test_a_command_that_answers_with_an_error_has_a_status_for_it(shell: Shell) 
     assert (ran.stdout, ran.returncode) == ("", 3)
     assert ran.stderr == OPEN + "extension /weather: which city? As in: /weather Bern\n"
     ran = shell("command", "run", "weather", "--json", "-e", WEATHER)
-    [form] = objects(ran)
+    [form] = parse_objects(ran)
     assert form["error"] == "extension /weather: which city? As in: /weather Bern"
     assert (form["action"], ran.returncode) == ({"type": "nothing"}, 3)
 
 
 def test_a_guest_that_dies_during_its_command_gives_no_answer(shell: Shell, tmp_path: Path) -> None:
-    weak = guest(tmp_path / "weak", commands=["go"], answers={"command_invoked go": [{"die": 3}]})
+    weak = write_guest(tmp_path / "weak", commands=["go"], answers={"command_invoked go": [{"die": 3}]})
     ran = shell("command", "run", "go", "-e", weak)
     assert (ran.stdout, ran.returncode) == ("", 5)
     assert "extension /go: " in ran.stderr
@@ -81,11 +81,11 @@ def test_a_guest_that_dies_during_its_command_gives_no_answer(shell: Shell, tmp_
 def test_without_its_guards_no_command_runs(shell: Shell, tmp_path: Path) -> None:
     shell.home.mkdir()
     (shell.home / "config.toml").write_text("[guest.gate]\nguard = true\n")
-    go = does(tmp_path / "go", action="display", display="it ran")
+    go = write_command_guest(tmp_path / "go", action="display", display="it ran")
     ran = shell("command", "run", "go", "-e", go)
     assert (ran.stdout, ran.returncode) == ("", 4)
     assert "gate" in ran.stderr.splitlines()[-1]
-    [form] = objects(shell("command", "run", "go", "--json", "-e", go))
+    [form] = parse_objects(shell("command", "run", "go", "--json", "-e", go))
     assert (form["action"], form["code"]) == ({"type": "nothing"}, "BLOCKED")
 
 
@@ -96,17 +96,17 @@ def test_an_unknown_command_is_told_with_similar_names(shell: Shell) -> None:
 
 
 def test_the_list_has_all_commands_with_their_owners(shell: Shell, tmp_path: Path) -> None:
-    one = guest(tmp_path / "one", commands=["go", "longer"])
-    bad = guest(tmp_path / "bad", exec="./missing")
+    one = write_guest(tmp_path / "one", commands=["go", "longer"])
+    bad = write_guest(tmp_path / "bad", exec="./missing")
     ran = shell("command", "list", "-e", bad, "-e", one)
     assert ran.stdout == "/go      zot:one  the command go\n/longer  zot:one  the command longer\n"
     assert ran.stderr.startswith(f"extension load: {bad}: zot:bad is gone: ")
-    forms = objects(shell("command", "list", "--json", "-e", one))
+    forms = parse_objects(shell("command", "list", "--json", "-e", one))
     assert forms[0] == {"name": "go", "owner": "zot:one", "description": "the command go", "state": "ready"}
     assert "there are no commands" in shell("command", "list").stderr
 
 
 def test_a_run_is_on_record(shell: Shell) -> None:
     shell("command", "run", "/weather", "Bern", "-e", WEATHER)
-    [run] = objects(shell("record", "list", "--json"))
+    [run] = parse_objects(shell("record", "list", "--json"))
     assert run["command"] == "serai command run weather"

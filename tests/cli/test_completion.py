@@ -17,7 +17,7 @@ from serai.cli import completion
 from serai.cli.command_table import COMMANDS
 from serai.cli.completion import complete_agents, complete_guests, complete_models, complete_sessions
 from serai.store.session_folder import SessionFolder
-from tests.cli.guests import Shell, guest
+from tests.support.cli.shell import Shell, write_guest
 
 SHELLS = ("bash", "zsh", "fish")
 BASH = shutil.which("bash")
@@ -31,7 +31,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-def offered(shell: Shell, line: str, kind: str = "bash", **env: str) -> list[tuple[str, str]]:
+def complete_line(shell: Shell, line: str, kind: str = "bash", **env: str) -> list[tuple[str, str]]:
     """What the command answers to the script of a shell, as kind and value; the last word of the line is the incomplete one."""
     words = line.split(" ")
     asked = {"COMP_WORDS": line, "COMP_CWORD": words[-1] if kind == "fish" else str(len(words) - 1)}
@@ -45,39 +45,39 @@ def offered(shell: Shell, line: str, kind: str = "bash", **env: str) -> list[tup
     return [(kind, value.partition("\t")[0]) for kind, _, value in pairs]
 
 
-def values(shell: Shell, line: str, kind: str = "bash", **env: str) -> list[str]:
-    return [value for _, value in offered(shell, line, kind, **env)]
+def complete_values(shell: Shell, line: str, kind: str = "bash", **env: str) -> list[str]:
+    return [value for _, value in complete_line(shell, line, kind, **env)]
 
 
 @pytest.mark.parametrize("kind", SHELLS)
 @pytest.mark.req("app.completion.lazy")
 def test_every_shell_is_offered_all_commands_and_those_of_groups(shell: Shell, kind: str) -> None:
-    assert values(shell, "serai ", kind) == sorted(COMMANDS)
-    assert values(shell, "serai model ", kind) == ["list", "show"]
-    assert values(shell, "serai mod", kind) == ["model"]
+    assert complete_values(shell, "serai ", kind) == sorted(COMMANDS)
+    assert complete_values(shell, "serai model ", kind) == ["list", "show"]
+    assert complete_values(shell, "serai mod", kind) == ["model"]
 
 
 def test_options_of_a_command_that_was_not_imported_yet_are_offered(shell: Shell) -> None:
-    assert {"--json", "--cwd", "--home", "--guest"} <= set(values(shell, "serai doctor --"))
-    assert values(shell, "serai policy test bash --exp") == ["--expect"]
-    assert values(shell, "serai policy test bash --expect d") == ["deny"]
+    assert {"--json", "--cwd", "--home", "--guest"} <= set(complete_values(shell, "serai doctor --"))
+    assert complete_values(shell, "serai policy test bash --exp") == ["--expect"]
+    assert complete_values(shell, "serai policy test bash --expect d") == ["deny"]
 
 
 def test_paths_are_the_business_of_the_shell(shell: Shell) -> None:
-    assert offered(shell, "serai guest list --guest ./gu") == [("file", "./gu")]
-    assert offered(shell, "serai guest list --cwd ./gu") == [("dir", "./gu")]
+    assert complete_line(shell, "serai guest list --guest ./gu") == [("file", "./gu")]
+    assert complete_line(shell, "serai guest list --cwd ./gu") == [("dir", "./gu")]
 
 
 @pytest.mark.parametrize("kind", SHELLS)
 def test_a_model_is_offered_by_its_key_or_by_its_id(shell: Shell, kind: str) -> None:
     haikus = ["claude-haiku-5-5", "claude-haiku-4-5"]
-    assert [one.replace("\\", "") for one in values(shell, "serai model show anthropic/claude-h", kind)] == [
+    assert [one.replace("\\", "") for one in complete_values(shell, "serai model show anthropic/claude-h", kind)] == [
         f"anthropic/{id}" for id in haikus
     ]
-    assert values(shell, "serai model show claude-h", kind) == haikus
+    assert complete_values(shell, "serai model show claude-h", kind) == haikus
 
 
-def context(shell: Shell, **params: object) -> click.Context:
+def build_context(shell: Shell, **params: object) -> click.Context:
     made = click.Context(click.Command("run"))
     made.params = {"cwd": str(shell.cwd), "home": str(shell.home), **params}
     return made
@@ -86,48 +86,50 @@ def context(shell: Shell, **params: object) -> click.Context:
 OPTION = click.Option(["--x"])
 
 
-def found(complete: completion.Completer, shell: Shell, incomplete: str = "", **params: object) -> list[str]:
-    return [item.value for item in complete(context(shell, **params), OPTION, incomplete)]
+def complete_option(complete: completion.Completer, shell: Shell, incomplete: str = "", **params: object) -> list[str]:
+    return [item.value for item in complete(build_context(shell, **params), OPTION, incomplete)]
 
 
 def test_agents_are_offered(shell: Shell) -> None:
-    assert found(complete_agents, shell) == sorted(AGENTS)
-    assert found(complete_agents, shell, "x") == []
+    assert complete_option(complete_agents, shell) == sorted(AGENTS)
+    assert complete_option(complete_agents, shell, "x") == []
 
 
 def test_the_models_of_the_home_that_the_line_names_are_offered(shell: Shell) -> None:
     shell.home.mkdir()
     (shell.home / "models.toml").write_text('[[models]]\nid = "mine"\nprovider = "acme"')
-    assert found(complete_models, shell, "acme/") == ["acme/mine"]
-    assert found(complete_models, shell, "acme/", home=None) == []
+    assert complete_option(complete_models, shell, "acme/") == ["acme/mine"]
+    assert complete_option(complete_models, shell, "acme/", home=None) == []
 
 
 def test_the_sessions_of_this_folder_are_offered_the_newest_first(shell: Shell) -> None:
     sessions = SessionFolder(shell.home / "sessions")
-    made = [sessions.new(str(cwd), title=title) for cwd, title in ((shell.cwd, "a"), (shell.cwd, "b\nc, d"), ("/elsewhere", "e"))]
+    made = [
+        sessions.create(str(cwd), title=title) for cwd, title in ((shell.cwd, "a"), (shell.cwd, "b\nc, d"), ("/elsewhere", "e"))
+    ]
     for number, one in enumerate(made):
         one.close()
         os.utime(shell.home / "sessions" / f"{one.id}.jsonl", (number, number))
     first, second, _ = (one.id for one in made)
-    items = complete_sessions(context(shell), OPTION, "")
+    items = complete_sessions(build_context(shell), OPTION, "")
     assert [(item.value, item.help) for item in items] == [(second, "b c; d"), (first, "a")]
-    assert found(complete_sessions, shell, first[:20]) == [first]
+    assert complete_option(complete_sessions, shell, first[:20]) == [first]
 
 
 def test_guests_are_offered_by_name_and_none_is_started(shell: Shell) -> None:
-    folder = guest(shell.home / "guests" / "weather", tools=["weather"])
+    folder = write_guest(shell.home / "guests" / "weather", tools=["weather"])
     (folder / "guest.py").write_text(f"open({str(shell.home / 'started')!r}, 'w')")
-    assert found(complete_guests, shell) == ["weather"]
-    assert found(complete_guests, shell, no_installed=True) == []
+    assert complete_option(complete_guests, shell) == ["weather"]
+    assert complete_option(complete_guests, shell, no_installed=True) == []
     assert not (shell.home / "started").exists()
 
 
 @pytest.mark.req("app.completion.harmless")
 @pytest.mark.parametrize("name", ["$(reboot)", "a;b", "a b", "-rf", "*", "a`b`", "a\\b", 'a"b'])
 def test_nothing_is_offered_that_a_shell_would_act_upon(shell: Shell, name: str) -> None:
-    guest(shell.home / "guests" / "odd", name=name)
-    guest(shell.home / "guests" / "sound")
-    assert found(complete_guests, shell) == ["sound"]
+    write_guest(shell.home / "guests" / "odd", name=name)
+    write_guest(shell.home / "guests" / "sound")
+    assert complete_option(complete_guests, shell) == ["sound"]
 
 
 @pytest.mark.req("app.completion.harmless")
@@ -135,9 +137,9 @@ def test_whatever_is_wrong_nothing_is_offered_and_nothing_said(shell: Shell) -> 
     shell.home.mkdir()
     for name in ("models.toml", "config.toml", "sessions"):
         (shell.home / name).write_text("= broken")
-    assert values(shell, "serai model show ") == []
+    assert complete_values(shell, "serai model show ") == []
     for complete in (complete_models, complete_sessions, complete_guests):
-        assert found(complete, shell) == []
+        assert complete_option(complete, shell) == []
 
 
 def test_all_commands_are_offered_without_importing_any(shell: Shell) -> None:

@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from serai.limits import Limits
-from tests.cli.guests import Shell, objects
-from tests.cli.inside import Inside
+from tests.support.cli.in_process_shell import InProcessShell
+from tests.support.cli.shell import Shell, parse_objects
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    return Inside(tmp_path)
+    return InProcessShell(tmp_path)
 
 
-def mine(shell: Shell, text: str) -> Path:
+def write_home_config(shell: Shell, text: str) -> Path:
     shell.home.mkdir(exist_ok=True)
     path = shell.home / "config.toml"
     path.write_text(text)
     return path
 
 
-def theirs(shell: Shell, text: str) -> Path:
+def write_project_config(shell: Shell, text: str) -> Path:
     path = shell.cwd / ".serai" / "config.toml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
@@ -33,8 +33,8 @@ def theirs(shell: Shell, text: str) -> Path:
 @pytest.mark.req("app.config.show")
 def test_each_value_is_shown_with_where_it_comes_from(shell: Shell) -> None:
     own, other = (
-        mine(shell, 'agent = "claude"\n[guest."zot:a"]\nenv = ["X"]\n'),
-        theirs(shell, "agent = 'x'\n[limits]\nsteps = 5\n"),
+        write_home_config(shell, 'agent = "claude"\n[guest."zot:a"]\nenv = ["X"]\n'),
+        write_project_config(shell, "agent = 'x'\n[limits]\nsteps = 5\n"),
     )
     ran = shell("config", "show", SERAI_DEFAULT_MODEL="parrot")
     rows = {line.split()[0]: line.split()[1:] for line in ran.stdout.splitlines()}
@@ -59,7 +59,7 @@ def test_all_has_every_limit_with_its_reason(shell: Shell) -> None:
 
 @pytest.mark.req("app.config.show")
 def test_one_value_alone_is_on_stdout_and_its_source_is_not(shell: Shell) -> None:
-    own = mine(shell, '[guest."zot:a"]\nenv = ["X"]\n[limits]\ntool = "none"\n')
+    own = write_home_config(shell, '[guest."zot:a"]\nenv = ["X"]\n[limits]\ntool = "none"\n')
     ran = shell("config", "show", "limits.steps")
     assert (ran.stdout, ran.returncode) == ("30\n", 0)
     assert ran.stderr.startswith("default (of the model for one prompt; ")
@@ -84,20 +84,20 @@ def test_a_key_that_there_is_not_names_those_that_are_near(shell: Shell, key: st
 
 @pytest.mark.req("app.config.show")
 def test_as_json_it_is_one_object_with_values_and_notes(shell: Shell) -> None:
-    other = theirs(shell, "record = false\ntools = []\n")
-    [form] = objects(shell("config", "show", "--json"))
+    other = write_project_config(shell, "record = false\ntools = []\n")
+    [form] = parse_objects(shell("config", "show", "--json"))
     values = {value["key"]: value for value in form["values"]}
     assert values["tools"] == {"key": "tools", "value": [], "source": "project", "file": str(other), "note": ""}
     assert values["default_model"]["value"] == ""
     assert form["notes"] == [f"{other}: record does not count: what is recorded is yours to say"]
-    [form] = objects(shell("config", "show", "agent", "--json"))
+    [form] = parse_objects(shell("config", "show", "agent", "--json"))
     assert [value["value"] for value in form["values"]] == ["resident"]
 
 
 @pytest.mark.req("app.config.masked")
 def test_what_looks_like_a_secret_is_masked_by_its_looks_or_by_its_name(shell: Shell) -> None:
     token = "sk-" + "a1" * 16
-    mine(shell, f'system_prompt = "use {token} now"\n[boxes]\napi_key = "hunter2hunter2"\n')
+    write_home_config(shell, f'system_prompt = "use {token} now"\n[boxes]\napi_key = "hunter2hunter2"\n')
     for more in ((), ("--json",), ("--all",)):
         said = shell("config", "show", *more).stdout
         assert token not in said
@@ -107,29 +107,29 @@ def test_what_looks_like_a_secret_is_masked_by_its_looks_or_by_its_name(shell: S
 
 
 def test_what_a_project_names_does_not_act_on_the_terminal(shell: Shell) -> None:
-    theirs(shell, '[guest."\\u001b[2J\u3164"]\nguard = true\nenv = ["A"]\n')
+    write_project_config(shell, '[guest."\\u001b[2J\u3164"]\nguard = true\nenv = ["A"]\n')
     ran = shell("config", "show")
     assert "\x1b" not in ran.stdout + ran.stderr
     assert "\u3164" not in ran.stdout + ran.stderr
 
 
 def test_the_folder_and_the_home_can_be_named(shell: Shell, tmp_path: Path) -> None:
-    theirs(shell, "tools = []\n")
+    write_project_config(shell, "tools = []\n")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "config.toml").write_text('agent = "other"\n')
     ran = shell("config", "show", "--cwd", shell.cwd, "--home", elsewhere, "--json", cwd=tmp_path)
-    values = {value["key"]: value["value"] for value in objects(ran)[0]["values"]}
+    values = {value["key"]: value["value"] for value in parse_objects(ran)[0]["values"]}
     assert (values["agent"], values["tools"], values["home"]) == ("other", [], str(elsewhere))
     assert shell("config", "show", "--cwd", "").returncode == 2
 
 
 @pytest.mark.req("app.config.show")
 def test_the_files_are_told_whether_they_are_there_or_not(shell: Shell) -> None:
-    own = mine(shell, "")
+    own = write_home_config(shell, "")
     other = shell.cwd / ".serai" / "config.toml"
     assert shell("config", "path").stdout == f"{own}\n{other}\n"
-    assert objects(shell("config", "path", "--json")) == [
+    assert parse_objects(shell("config", "path", "--json")) == [
         {"source": "person", "file": str(own), "exists": True},
         {"source": "project", "file": str(other), "exists": False},
     ]
@@ -137,7 +137,7 @@ def test_the_files_are_told_whether_they_are_there_or_not(shell: Shell) -> None:
 
 @pytest.mark.req("app.config.errors")
 def test_a_mistake_names_the_file_and_what_to_do(shell: Shell) -> None:
-    path = theirs(shell, "agnet = 'x'")
+    path = write_project_config(shell, "agnet = 'x'")
     ran = shell("config", "show")
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert ran.stderr.startswith(f"serai: {path}: there is no setting 'agnet'\nat its top the file has ")
@@ -146,7 +146,7 @@ def test_a_mistake_names_the_file_and_what_to_do(shell: Shell) -> None:
 @pytest.mark.req("app.config.show", "app.config.errors")
 @pytest.mark.parametrize("place", ["limits.steps", "guest.x.limits.tool", "prompt_order.x", "boxes.max_boxes"])
 def test_a_number_that_nobody_can_write_down_is_an_error_and_no_defect(shell: Shell, place: str) -> None:
-    theirs(shell, f"{place} = 0x{'f' * 5000}\n")
+    write_project_config(shell, f"{place} = 0x{'f' * 5000}\n")
     ran = shell("config", "show")
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert "/.serai/config.toml: " in ran.stderr

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.backends.local import LocalBackend
-from serai.cli.demo import COLUMNS, DemoContext, boxes
+from serai.cli.demo import COLUMNS, DemoContext, play_boxes
 from serai.errors import BoxFailed
 from serai.record import Recorder, RecordingFolder
 from serai.testing.claude.script import Script, ScriptedClaude
 from serai.wire import process_tree
-from tests.typescript import typed_node
+from tests.support.typescript import write_node
 
 # What each act must say, in this order; `…` stands for whatever is between.
 STORY = """
@@ -137,13 +137,13 @@ class Person:
 
     def assert_nothing_is_left(self) -> None:
         assert sorted(self.root.rglob("*")) == [self.home, self.settings, self.settings / "config.toml", self.temporary]
-        assert list(_processes_about(str(self.root))) == []
+        assert list(_find_processes(str(self.root))) == []
 
 
-def _processes_about(text: str) -> Iterator[str]:
+def _find_processes(text: str) -> Iterator[str]:
     """Those whose environment or command line speaks of it: all that a demonstration starts do."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        about = b"\0".join(process_tree.read_shown(f"/proc/{pid}/{name}") for name in ("environ", "cmdline"))
+        about = b"\0".join(process_tree.read_proc_file(f"/proc/{pid}/{name}") for name in ("environ", "cmdline"))
         if text.encode() in about and int(pid) != os.getpid():
             yield about.decode(errors="replace")
 
@@ -153,13 +153,13 @@ def person(tmp_path: Path) -> Person:
     return Person(tmp_path)
 
 
-def finished(process: subprocess.Popen[str]) -> str:
+def read_to_end(process: subprocess.Popen[str]) -> str:
     said, complaints = process.communicate(timeout=50)
     assert (process.returncode, complaints) == (0, "")
     return said
 
 
-def on_the_terminal(master: int) -> str:
+def read_terminal(master: int) -> str:
     """All that a terminal was given, until nobody has it open any more."""
     said = b""
     while True:
@@ -169,15 +169,15 @@ def on_the_terminal(master: int) -> str:
             return said.decode()
 
 
-def lines(said: str) -> list[str]:
+def split_lines(said: str) -> list[str]:
     return [line.strip() for line in said.splitlines() if line.strip()]
 
 
 @pytest.mark.needs("namespaces")
 @pytest.mark.req("app.demo.story", "app.demo.alone", "app.demo.tongues", "record.cli.demo")
 def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(person: Person) -> None:
-    said = finished(person.start())
-    told = iter(lines(said))
+    said = read_to_end(person.start())
+    told = iter(split_lines(said))
     for wanted in STORY.strip().splitlines():
         pattern = ".*".join(map(re.escape, wanted.split("…")))
         assert any(re.fullmatch(pattern, line) for line in told), f"not told, or not in its place: {wanted}\n{said}"
@@ -190,8 +190,8 @@ def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(pe
 @pytest.mark.slow
 @pytest.mark.req("app.demo.tongues")
 def test_the_example_in_typescript_takes_part_where_node_runs_it(person: Person, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = f"{typed_node(tmp_path_factory.mktemp('bin'))}{os.pathsep}{os.environ['PATH']}"
-    told = iter(lines(finished(person.start(PATH=path))))
+    path = f"{write_node(tmp_path_factory.mktemp('bin'))}{os.pathsep}{os.environ['PATH']}"
+    told = iter(split_lines(read_to_end(person.start(PATH=path))))
     for begins in (
         "glossary is ready after ",
         'parrot   wants define {"term": "NDJSON"}',
@@ -210,7 +210,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Scripte
 def test_the_claude_code_of_the_machine_plays_its_part(person: Person, installed: Callable[..., ScriptedClaude]) -> None:
     one, two = "rm -rf build", "chmod 777 deploy.sh; stat -c 'it has mode %a' deploy.sh"
     program = installed(Script().init().calls("t1", command=one).result(".").prompt().init().calls("t2", command=two).result("."))
-    told = lines(finished(person.start(CLAUDE_CLI_PATH=str(program.path))))
+    told = split_lines(read_to_end(person.start(CLAUDE_CLI_PATH=str(program.path))))
     assert "claude   is Claude Code 2.1.325 of this machine; its model is one of ours, which does what a script says" in told
     assert "guard    blocks it: bash: rm -rf is not run here; delete files by name" in told
     assert "claude   it has mode 755" in told
@@ -227,7 +227,7 @@ def test_where_it_does_not_work_one_line_says_why_and_the_story_goes_on(
     person: Person, installed: Callable[..., ScriptedClaude]
 ) -> None:
     program = installed(Script(greeted=False).err("not logged in").exits(1))
-    told = lines(finished(person.start(CLAUDE_CLI_PATH=str(program.path))))
+    told = split_lines(read_to_end(person.start(CLAUDE_CLI_PATH=str(program.path))))
     [why] = [line for line in told if line.startswith("claude   it does not work here: ")]
     assert "not logged in" in why
     assert "11  A box, with a hook at its birth and death" in told
@@ -241,17 +241,17 @@ def test_two_at_the_same_time_are_told_alike_with_colours_on_the_terminal_alone(
     try:
         with person.start(stdout=slave) as coloured, person.start() as plain:
             os.close(slave)
-            shown = on_the_terminal(master)
-            finished(coloured)
-            said = finished(plain)
+            shown = read_terminal(master)
+            read_to_end(coloured)
+            said = read_to_end(plain)
     finally:
         os.close(master)
     assert "\x1b[1m" in shown
     assert "\x1b[32m" in shown
     assert "\x1b" not in said
     bare = re.sub(r"\x1b\[\d+m", "", shown)
-    assert len(lines(bare)) == len(lines(said)) >= len(STORY.strip().splitlines())
-    assert lines(bare)[-1] == lines(said)[-1] == STORY.strip().splitlines()[-1]
+    assert len(split_lines(bare)) == len(split_lines(said)) >= len(STORY.strip().splitlines())
+    assert split_lines(bare)[-1] == split_lines(said)[-1] == STORY.strip().splitlines()[-1]
     person.assert_nothing_is_left()
 
 
@@ -268,18 +268,18 @@ def test_a_demo_whose_reader_has_read_enough_ends_quietly_and_leaves_nothing(per
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[DemoContext]:
+def demo_context(tmp_path: Path) -> Iterator[DemoContext]:
     with Recorder(RecordingFolder(tmp_path / "recordings"), command="a test") as recorder:
         yield DemoContext(recorder, tmp_path, color=False)
 
 
 @pytest.mark.req("app.demo.boxes")
 async def test_where_there_are_no_namespaces_one_line_says_so(
-    stage: DemoContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    demo_context: DemoContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(LocalBackend, "missing", "the kernel has none")
-    await boxes(stage)
-    assert lines(capsys.readouterr().out) == [
+    await play_boxes(demo_context)
+    assert split_lines(capsys.readouterr().out) == [
         "1  A box, with a hook at its birth and death",
         "machine  no boxes here: the kernel has none",
     ]
@@ -288,13 +288,13 @@ async def test_where_there_are_no_namespaces_one_line_says_so(
 @pytest.mark.needs("namespaces")
 @pytest.mark.req("app.demo.boxes")
 async def test_where_a_box_cannot_be_made_after_all_one_line_says_why(
-    stage: DemoContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    demo_context: DemoContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def fails(*_: object, **__: object) -> None:
         raise BoxFailed("mount: not permitted", who="box demo")
 
     monkeypatch.setattr(LocalBackend, "provision", fails)
-    await boxes(stage)
-    _, why = lines(capsys.readouterr().out)
+    await play_boxes(demo_context)
+    _, why = split_lines(capsys.readouterr().out)
     assert why.startswith("machine  no box here: ")
     assert "mount: not permitted" in why

@@ -20,15 +20,15 @@ import serai
 from serai.agents.models.catalogue import KEYS
 from serai.app.doctor import checks
 from serai.app.doctor.checks import CHECKS, CheckLine, DoctorContext
-from serai.app.doctor.redaction import Redactor, without_values
+from serai.app.doctor.redaction import Redactor, remove_values
 from serai.boxes.backends.local import LocalBackend
 from serai.host.trust import Trust
 from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
 from serai.policy import CallContext, DecisionStore
-from tests.claude.launching.programs import program
-from tests.cli.guests import guest, objects
-from tests.cli.inside import Inside
+from tests.support.claude.programs import program
+from tests.support.cli.in_process_shell import InProcessShell
+from tests.support.cli.shell import parse_objects, write_guest, write_package
 
 NAME = "marguerite"  # who works here
 TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
@@ -61,11 +61,11 @@ class Page:
 COUNTS = ("ok", "note", "problem")
 
 
-class Harness(Inside):
+class Harness(InProcessShell):
     def page(self, *arguments: str | Path, **env: str) -> Page:
         ran = self("doctor", "--json", *arguments, cwd=None, **env)
         assert ran.stderr == ""
-        return Page(ran.returncode, objects(ran))
+        return Page(ran.returncode, parse_objects(ran))
 
 
 @pytest.fixture
@@ -205,19 +205,10 @@ def test_an_extra_that_is_missing_is_a_note_with_the_way_to_have_it(harness: Har
     assert any(re.fullmatch(r"extra fast: uvloop [0-9.]+", text) for text in page.of("Serai", "ok"))
 
 
-def package(folder: Path, name: str, module: str) -> None:
-    """One that is installed there and offers an agent."""
-    about = folder / "acme-1.5.dist-info"
-    about.mkdir(parents=True, exist_ok=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.5\n")
-    with (about / "entry_points.txt").open("a") as file:
-        file.write(f"[serai.agents]\n{name} = {module}:open\n" if not file.tell() else f"{name} = {module}:open\n")
-
-
 def test_agents_of_other_packages_are_told_and_not_run(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package(tmp_path / "site", "rover", "acme_rover")
-    package(tmp_path / "site", "ghost", "acme_ghost.deep")
-    package(tmp_path / "site", "resident", "acme_rover")
+    write_package(tmp_path / "site", "rover", "acme_rover")
+    write_package(tmp_path / "site", "ghost", "acme_ghost.deep")
+    write_package(tmp_path / "site", "resident", "acme_rover")
     (tmp_path / "site" / "acme_rover.py").write_text("raise SystemExit('it was run')")
     monkeypatch.syspath_prepend(tmp_path / "site")
     (harness.home / "config.toml").write_text(f'[agents.claude]\npath = "{program(tmp_path / "claude", "2.1.325")}"\n')
@@ -284,11 +275,11 @@ def test_a_model_that_was_chosen_and_cannot_be_used_is_a_problem(harness: Harnes
 @pytest.mark.req("app.doctor.quiet")
 def test_guests_are_told_with_what_is_wrong_and_none_is_started(harness: Harness) -> None:
     started = harness.home / "started"
-    own = guest(harness.home / "guests" / "gate", guest_toml="guard = true", version="1.2")
-    guest(harness.home / "guests" / "idle", enabled=False)
+    own = write_guest(harness.home / "guests" / "gate", guest_toml="guard = true", version="1.2")
+    write_guest(harness.home / "guests" / "idle", enabled=False)
     (harness.home / "guests" / "torn").mkdir()
     (harness.home / "guests" / "torn" / "extension.json").write_text("{")
-    theirs = guest(harness.cwd / ".serai" / "guests" / "theirs")
+    theirs = write_guest(harness.cwd / ".serai" / "guests" / "theirs")
     for folder in (own, theirs):
         (folder / "guest.py").write_text(f"open({str(started)!r}, 'w')")
     page = harness.page()
@@ -303,7 +294,7 @@ def test_guests_are_told_with_what_is_wrong_and_none_is_started(harness: Harness
 
 
 def test_a_guest_that_is_named_is_looked_at_too(harness: Harness, tmp_path: Path) -> None:
-    folder = guest(tmp_path / "mine")
+    folder = write_guest(tmp_path / "mine")
     assert [text.partition(", in ")[0] for text in harness.page("--guest", folder, "--no-ext").of("guests")] == ["zot:mine, ad hoc"]
     assert harness.page().of("guests") == ["none"]
 
@@ -348,7 +339,7 @@ def test_without_a_terminal_nobody_can_be_asked(harness: Harness) -> None:
     command = harness.argv("doctor", "--json")
     env = harness.env | {"NO_COLOR": ""}
     ran = subprocess.run(command, env=env, cwd=harness.cwd, start_new_session=True, capture_output=True, text=True, check=False)
-    lines = [line for line in objects(ran) if line.get("section") == "terminal"]
+    lines = [line for line in parse_objects(ran) if line.get("section") == "terminal"]
     assert [line["mark"] for line in lines] == ["note", "ok"]
     assert lines[1]["text"] == "no colours: this is not printed on a terminal"
 
@@ -363,13 +354,13 @@ def test_with_a_terminal_somebody_can_be_asked(harness: Harness) -> None:
     finally:
         os.close(theirs)
         os.close(ours)
-    assert Page(ran.returncode, objects(ran)).of("terminal") == ["there is one to ask on", "no colours: NO_COLOR is set"]
+    assert Page(ran.returncode, parse_objects(ran)).of("terminal") == ["there is one to ask on", "no colours: NO_COLOR is set"]
 
 
 # -- what strangers may read ------------------------------------------------------------------------------------------------------
 
 
-def plant(harness: Harness, *, broken: bool) -> dict[str, str]:
+def plant_secrets(harness: Harness, *, broken: bool) -> dict[str, str]:
     """Secrets and names wherever there is a place for one; the environment that has the others. `broken`: errors have them too."""
     (harness.home / "config.toml").write_text(
         f'system_prompt = "{HIDDEN}"\ndefault_model = "{HIDDEN}"\nagent = "{HIDDEN}"\n'
@@ -382,10 +373,10 @@ def plant(harness: Harness, *, broken: bool) -> dict[str, str]:
     )
     decide = HIDDEN if broken else "deny"
     (harness.home / "policy.toml").write_text(f'[[rule]]\nid = "a"\ndecide = "{decide}"\nbecause = "{HIDDEN}"\n')
-    guest(harness.home / "guests" / f"{NAME}-tools", name=f"{NAME.upper()}s-guest", version=KEY)
-    guest(harness.home / "guests" / TOKEN, guest_toml=f'dialect = "https://me:{HIDDEN}@x.example/"')
+    write_guest(harness.home / "guests" / f"{NAME}-tools", name=f"{NAME.upper()}s-guest", version=KEY)
+    write_guest(harness.home / "guests" / TOKEN, guest_toml=f'dialect = "https://me:{HIDDEN}@x.example/"')
     harness.cwd = harness.cwd.parent / f"{NAME}work" / "parrot-perch" / "eve" / TOKEN
-    guest(harness.cwd / ".serai" / "guests" / "theirs")
+    write_guest(harness.cwd / ".serai" / "guests" / "theirs")
     (harness.cwd / ".serai" / "policy.toml").write_text(f'[[rule]]\nid = "{NAME}"\ndecide = "allow"\ntool = "{HIDDEN}"\n')
     (harness.cwd / ".serai" / "config.toml").write_text(f'small_model = "{HIDDEN}"\n')
     return {
@@ -408,7 +399,7 @@ def plant(harness: Harness, *, broken: bool) -> dict[str, str]:
 def test_nothing_that_is_somebody_s_own_is_on_the_page(
     harness: Harness, flag: tuple[str, ...], broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    env = plant(harness, broken=broken)
+    env = plant_secrets(harness, broken=broken)
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "parrot-perch", "6.1-parrot-perch", "v", "x86_64")))
     ran = harness("doctor", *flag, cwd=None, **env)
     shown = ran.stdout + ran.stderr
@@ -424,7 +415,7 @@ def test_nothing_that_is_somebody_s_own_is_on_the_page(
     assert not re.search(r"\beve\b", shown)
 
 
-def discreet(**env: str) -> Redactor:
+def build_redactor(**env: str) -> Redactor:
     return Redactor({"HOME": "/srv/homes/ann", "USER": NAME, **env})
 
 
@@ -444,7 +435,7 @@ def discreet(**env: str) -> Redactor:
 )
 @pytest.mark.req("app.doctor.discreet")
 def test_homes_names_and_passwords_are_taken_out_of_texts(text: str, shown: str) -> None:
-    assert discreet()(text) == shown
+    assert build_redactor()(text) == shown
 
 
 @pytest.mark.req("app.doctor.discreet")
@@ -461,7 +452,7 @@ def test_homes_names_and_passwords_are_taken_out_of_texts(text: str, shown: str)
     ],
 )
 def test_no_value_of_a_guests_own_settings_is_on_the_page(harness: Harness, said: str) -> None:
-    guest(harness.home / "guests" / "torn", guest_toml=said)
+    write_guest(harness.home / "guests" / "torn", guest_toml=said)
     page = harness.page()
     assert "guest.toml" in page.of("guests", "problem")[0]
     assert "staple" not in repr(page)
@@ -469,30 +460,30 @@ def test_no_value_of_a_guests_own_settings_is_on_the_page(harness: Harness, said
 
 def test_a_number_without_end_keeps_no_other_value_from_being_left_out(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"name": "known by", "args": ["correct horse", %s]}' % ("9" * 4000))
-    assert without_values("known by 'correct horse'", str(tmp_path / "x.json")) == "known by '…'"
+    assert remove_values("known by 'correct horse'", str(tmp_path / "x.json")) == "known by '…'"
     (tmp_path / "x.toml").write_text(f'a = "correct horse"\nb = 0x{"f" * 5000}')
-    assert without_values("'correct horse'", str(tmp_path / "x.toml")) == "'…'"
+    assert remove_values("'correct horse'", str(tmp_path / "x.toml")) == "'…'"
 
 
 def test_a_short_name_counts_where_it_stands_alone() -> None:
-    assert discreet(USER="al")("/data/al/x al-z all also") == "/data/<user>/x <user>-z all also"
+    assert build_redactor(USER="al")("/data/al/x al-z all also") == "/data/<user>/x <user>-z all also"
 
 
 def test_the_name_of_everybody_is_nobody_s() -> None:
-    assert discreet(USER="root", HOSTNAME="localhost")("root at localhost") == "root at localhost"
+    assert build_redactor(USER="root", HOSTNAME="localhost")("root at localhost") == "root at localhost"
 
 
 def test_a_secret_of_the_environment_is_known_whatever_it_looks_like() -> None:
-    assert HIDDEN not in discreet(MY_PASSWORD=HIDDEN)(f"it says {HIDDEN}")
+    assert HIDDEN not in build_redactor(MY_PASSWORD=HIDDEN)(f"it says {HIDDEN}")
 
 
 def test_what_stands_for_a_name_is_not_taken_for_another() -> None:
-    assert discreet(HOSTNAME="user.example")(f"{NAME} at user.example") == "<user> at <machine>"
+    assert build_redactor(HOSTNAME="user.example")(f"{NAME} at user.example") == "<user> at <machine>"
 
 
 def test_values_of_a_file_are_taken_out_of_the_error_about_it_and_names_are_not(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text('id = "called so"\nname = "it\'s a secret"\n[deep]\nlist = ["another one", 12345]\nshort = "abc"')
     text = f"called so: there is no `name`: {'it' + chr(39) + 's a secret'!r}, 'another one' 12345 abc"
-    assert without_values(text, str(file)) == "called so: there is no `name`: \"…\", '…' … abc"
-    assert without_values(text, str(tmp_path / "none")) == text
+    assert remove_values(text, str(file)) == "called so: there is no `name`: \"…\", '…' … abc"
+    assert remove_values(text, str(tmp_path / "none")) == text

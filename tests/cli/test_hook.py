@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from serai.cli.command_table import COMMANDS
 from serai.cli.hook import hook
 from serai.testing.conformance import hook as conformance
-from tests.cli.guests import Shell
+from tests.support.cli.shell import Shell
 
 TOKEN = "tok_0123456789abcdef"
 STATE = "sta_fedcba9876543210"
@@ -38,29 +38,29 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "kept"))
 
 
-def made(folder: Path, body: str, name: str = "hook") -> Path:
+def write_hook(folder: Path, body: str, name: str = "hook") -> Path:
     path = folder / name
     path.write_text(HEAD + body)
     path.chmod(0o755)
     return path
 
 
-def answering(folder: Path, answer: object) -> Path:
-    return made(folder, f"print({json.dumps(answer)!r})\n")
+def write_answering_hook(folder: Path, answer: object) -> Path:
+    return write_hook(folder, f"print({json.dumps(answer)!r})\n")
 
 
-def ran(*arguments: str | Path, input: str | None = None) -> Result:
+def run_hook(*arguments: str | Path, input: str | None = None) -> Result:
     return CliRunner().invoke(hook, [str(argument) for argument in arguments], input=input, catch_exceptions=False)
 
 
-def shown(result: Result) -> dict[str, Any]:
+def parse_object(result: Result) -> dict[str, Any]:
     [line] = result.stdout.splitlines()
     form: dict[str, Any] = json.loads(line)
     return form
 
 
 def test_the_help_of_all_commands_has_the_first_line_of_this_one() -> None:
-    assert ran("--help").stdout.splitlines()[2].strip() == COMMANDS["hook"][1]
+    assert run_hook("--help").stdout.splitlines()[2].strip() == COMMANDS["hook"][1]
 
 
 # -- a run ------------------------------------------------------------------------------------------------------------------------
@@ -73,8 +73,8 @@ def test_a_run_shows_each_file_and_never_what_is_in_it(tmp_path: Path) -> None:
         {"path": "/home//node/./key", "content_base64": "/////w==", "mode": "0440", "uid": 1000, "gid": 100},
         {"path": "/etc/empty", "mode": "0644"},
     ]
-    path = answering(tmp_path, {"files": files, "state": STATE})
-    result = ran("run", path, "create")
+    path = write_answering_hook(tmp_path, {"files": files, "state": STATE})
+    result = run_hook("run", path, "create")
     assert result.exit_code == 0
     head, *rows, state = result.stdout.splitlines()
     assert re.fullmatch(r"box\.create of sample: done in \d+\.\d\d s", head)
@@ -89,10 +89,10 @@ def test_a_run_shows_each_file_and_never_what_is_in_it(tmp_path: Path) -> None:
 
 
 def test_as_json_it_is_one_object_without_secrets(tmp_path: Path) -> None:
-    result = ran(
-        "run", made(tmp_path, MINTS), "box.create", "--json", "--description", "a box", "--image", "base", "--box-id", "b1"
+    result = run_hook(
+        "run", write_hook(tmp_path, MINTS), "box.create", "--json", "--description", "a box", "--image", "base", "--box-id", "b1"
     )
-    form = shown(result)
+    form = parse_object(result)
     [kept] = (tmp_path / "kept").iterdir()
     assert form.pop("seconds") > 0
     assert form == {
@@ -111,43 +111,45 @@ def test_as_json_it_is_one_object_without_secrets(tmp_path: Path) -> None:
 
 
 def test_what_a_create_has_made_can_be_taken_back_with_the_file_that_it_tells(tmp_path: Path) -> None:
-    path = made(tmp_path, MINTS + "else:\n    open(os.path.dirname(__file__) + '/seen', 'w').write(json.dumps(request))\n")
-    result = ran("run", path, "create")
+    path = write_hook(tmp_path, MINTS + "else:\n    open(os.path.dirname(__file__) + '/seen', 'w').write(json.dumps(request))\n")
+    result = run_hook("run", path, "create")
     [kept] = (tmp_path / "kept").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert (
         result.stderr.splitlines()[0] == f"the hook really ran; to undo it: serai hook run {path} box.destroy --state-file {kept}"
     )
     words = result.stderr.splitlines()[0].partition("serai hook ")[2].split()
-    undone = ran(*words)
+    undone = run_hook(*words)
     assert (undone.exit_code, undone.stderr) == (0, "")
     assert json.loads((tmp_path / "seen").read_text()) == {"event": "box.destroy", "box": {"box_id": "sample"}, "state": STATE}
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_who_asks_for_the_state_gets_it_and_can_give_it_back(tmp_path: Path, as_json: bool) -> None:
-    path = made(tmp_path, MINTS + f"else:\n    assert request['state'] == '{STATE}'\n")
-    result = ran("run", path, "create", "--show-secrets", *(["--json"] if as_json else []))
-    assert (shown(result)["state"] if as_json else result.stdout.splitlines()[-1]) == (STATE if as_json else f"state: {STATE}")
+    path = write_hook(tmp_path, MINTS + f"else:\n    assert request['state'] == '{STATE}'\n")
+    result = run_hook("run", path, "create", "--show-secrets", *(["--json"] if as_json else []))
+    shown = parse_object(result)["state"] if as_json else result.stdout.splitlines()[-1]
+    assert shown == (STATE if as_json else f"state: {STATE}")
     assert TOKEN not in result.output
     assert list((tmp_path / "kept").iterdir()) == []
     assert result.stderr == f"the hook really ran; to undo it: serai hook run {path} box.destroy --state …\n"
-    assert ran("run", path, "destroy", "--state", STATE).exit_code == 0
-    assert ran("run", path, "destroy", "--state-file", "-", input=f"{STATE}\n").exit_code == 0
-    assert ran("run", path, "destroy", "--state", "another").exit_code == 3
+    assert run_hook("run", path, "destroy", "--state", STATE).exit_code == 0
+    assert run_hook("run", path, "destroy", "--state-file", "-", input=f"{STATE}\n").exit_code == 0
+    assert run_hook("run", path, "destroy", "--state", "another").exit_code == 3
 
 
 def test_a_hook_without_a_state_is_not_called_again(tmp_path: Path) -> None:
-    result = ran("run", answering(tmp_path, {}), "create")
+    result = run_hook("run", write_answering_hook(tmp_path, {}), "create")
     assert result.stderr == "the hook really ran. It has no state, so boxes will not run it on box.destroy\n"
     assert list((tmp_path / "kept").iterdir()) == []
-    assert "boxes run no hook on box.destroy that answered without one" in ran("run", tmp_path / "hook", "destroy").stderr
+    assert "boxes run no hook on box.destroy that answered without one" in run_hook("run", tmp_path / "hook", "destroy").stderr
 
 
 @pytest.mark.parametrize("event", ["box.paused", "Grüße", ""])
 def test_any_other_event_is_sent_as_it_is(tmp_path: Path, event: str) -> None:
-    result = ran("run", made(tmp_path, "print(json.dumps({'state': 'x'})); sys.stderr.write(request['event'])"), event, "--json")
-    form = shown(result)
+    path = write_hook(tmp_path, "print(json.dumps({'state': 'x'})); sys.stderr.write(request['event'])")
+    result = run_hook("run", path, event, "--json")
+    form = parse_object(result)
     assert (form["event"], form["stderr"], form["ok"]) == (event, event, True)
     assert form["warnings"] == [f"files and state count on box.create only; at {event} they are dropped"]
     assert form["state_bytes"] == 0
@@ -155,16 +157,16 @@ def test_any_other_event_is_sent_as_it_is(tmp_path: Path, event: str) -> None:
 
 
 def test_what_the_hook_says_on_stderr_is_told_without_secrets(tmp_path: Path) -> None:
-    path = made(tmp_path, MINTS + f"sys.stderr.write('minted {TOKEN} as {STATE}\\n\\x1b[2Jdone\\n')")
-    result = ran("run", path, "create")
+    path = write_hook(tmp_path, MINTS + f"sys.stderr.write('minted {TOKEN} as {STATE}\\n\\x1b[2Jdone\\n')")
+    result = run_hook("run", path, "create")
     stars = "*" * 20
     assert result.stderr.splitlines()[:2] == [f"stderr: minted {stars} as {stars}", "stderr: \\x1b[2Jdone"]
-    assert TOKEN not in ran("run", path, "create", "--json").output
+    assert TOKEN not in run_hook("run", path, "create", "--json").output
 
 
 def test_what_is_passed_over_is_told(tmp_path: Path) -> None:
     files = [{"path": "/a", "content": "x", "content_base64": "eA=="}, {"path": "/b", "mode": "4755"}]
-    result = ran("run", answering(tmp_path, {"files": files}), "create")
+    result = run_hook("run", write_answering_hook(tmp_path, {"files": files}), "create")
     assert result.exit_code == 0
     assert [line for line in result.stderr.splitlines() if line.startswith("warning: ")] == [
         'warning: "/a" has both content and content_base64: the latter counts',
@@ -186,13 +188,13 @@ def test_what_is_passed_over_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_a_box_would_refuse_is_shown_with_the_reason(tmp_path: Path, file: dict[str, object], why: str) -> None:
-    path = answering(tmp_path, {"files": [{"path": "/fine"}, file], "state": STATE})
-    result = ran("run", path, "create")
+    path = write_answering_hook(tmp_path, {"files": [{"path": "/fine"}, file], "state": STATE})
+    result = run_hook("run", path, "create")
     assert result.exit_code == 3
     assert result.stdout.splitlines()[2].endswith(f"refused: {why}")
     assert f"a box would not be made: hook {path}: {why}\n" in result.stderr
     assert "to undo it: " in result.stderr  # the state of such a hook counts
-    form = shown(ran("run", path, "create", "--json"))
+    form = parse_object(run_hook("run", path, "create", "--json"))
     assert form["files"][1]["refused"] == why
     assert (form["ok"], form["error"]) == (False, f"hook {path}: {why}")
 
@@ -216,16 +218,16 @@ def test_a_file_that_a_box_would_refuse_is_shown_with_the_reason(tmp_path: Path,
     ],
 )
 def test_a_hook_that_fails_has_status_3_and_says_why(tmp_path: Path, body: str, why: str) -> None:
-    path = made(tmp_path, body)
-    result = ran("run", path, "create")
+    path = write_hook(tmp_path, body)
+    result = run_hook("run", path, "create")
     assert result.exit_code == 3
     assert result.stdout.startswith("box.create of sample: failed in ")
     assert f"a box would not be made: hook {path}: {why}" in result.stderr
 
 
 def test_a_hook_that_takes_too_long_is_ended_and_what_it_answered_can_be_taken_back(tmp_path: Path) -> None:
-    path = made(tmp_path, MINTS + "sys.stdout.flush(); signal.pause()")
-    result = ran("run", path, "create", "--timeout", "2")
+    path = write_hook(tmp_path, MINTS + "sys.stdout.flush(); signal.pause()")
+    result = run_hook("run", path, "create", "--timeout", "2")
     assert result.exit_code == 3
     assert f"hook {path}: timed out after 2s\n" in result.stderr
     assert "to undo it: " in result.stderr
@@ -236,17 +238,17 @@ def test_a_hook_that_takes_too_long_is_ended_and_what_it_answered_can_be_taken_b
 def test_a_hook_that_cannot_be_started_is_looked_up_as_boxes_do_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
-    made(tmp_path, MINTS, "my-hook")
+    write_hook(tmp_path, MINTS, "my-hook")
     monkeypatch.chdir(tmp_path)
-    result = ran("run", "my-hook", event)
+    result = run_hook("run", "my-hook", event)
     assert result.exit_code == 3
     assert 'hook my-hook: exec: "my-hook": executable file not found in $PATH\n' in result.stderr
     assert result.stderr.endswith("without a slash it is looked up in the PATH: name it ./my-hook\n")
-    assert ran("run", "./my-hook", event).exit_code == 0
+    assert run_hook("run", "./my-hook", event).exit_code == 0
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert ran("run", "my-hook", event).exit_code == 0
+    assert run_hook("run", "my-hook", event).exit_code == 0
     (tmp_path / "my-hook").chmod(0o644)
-    refused = ran("run", "./my-hook", event)
+    refused = run_hook("run", "./my-hook", event)
     assert f"hook {tmp_path}/my-hook: fork/exec {tmp_path}/my-hook: permission denied\n" in refused.stderr
     assert refused.stderr.endswith(f"make it executable: chmod +x {tmp_path}/my-hook\n")
 
@@ -264,7 +266,7 @@ def test_a_hook_that_cannot_be_started_is_looked_up_as_boxes_do_it(
     ],
 )
 def test_a_wrong_command_line_has_status_2_and_runs_nothing(arguments: list[str], complaint: str) -> None:
-    result = ran("run", *arguments)
+    result = run_hook("run", *arguments)
     assert result.exit_code == 2
     assert complaint in result.stderr
     assert result.stdout == ""
@@ -272,14 +274,14 @@ def test_a_wrong_command_line_has_status_2_and_runs_nothing(arguments: list[str]
 
 def test_a_state_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"\xff")
-    result = ran("run", made(tmp_path, MINTS), "destroy", "--state-file", tmp_path / "state")
+    result = run_hook("run", write_hook(tmp_path, MINTS), "destroy", "--state-file", tmp_path / "state")
     assert (result.exit_code, "no text in UTF-8" in result.stderr) == (2, True)
 
 
 def test_who_ends_a_run_is_told_how_to_take_back_what_it_made(tmp_path: Path, shell: Shell) -> None:
     said = tmp_path / "said"
     os.mkfifo(said)
-    path = made(tmp_path, MINTS + f"sys.stdout.flush(); open({str(said)!r}, 'w').close(); signal.pause()")
+    path = write_hook(tmp_path, MINTS + f"sys.stdout.flush(); open({str(said)!r}, 'w').close(); signal.pause()")
     env = shell.env | {"TMPDIR": str(tmp_path / "kept")}
     command = subprocess.Popen(shell.argv("hook", "run", path, "create"), env=env, stderr=subprocess.PIPE, text=True)
     with command:
@@ -298,7 +300,7 @@ WARNING = "the hook is really run, for a dozen boxes; every state that it answer
 
 
 def test_a_good_hook_has_a_line_for_each_rule_a_summary_and_status_0(tmp_path: Path) -> None:
-    result = ran("check", answering(tmp_path, {}))
+    result = run_hook("check", write_answering_hook(tmp_path, {}))
     *lines, summary = result.stdout.splitlines()
     assert [line.split()[1] for line in lines] == list(conformance.RULES)
     assert summary == "hookproto:hook: 20 passed, 0 warned, 0 failed, 3 skipped"
@@ -306,8 +308,8 @@ def test_a_good_hook_has_a_line_for_each_rule_a_summary_and_status_0(tmp_path: P
 
 
 def test_what_is_wrong_is_shown_with_what_to_do_and_has_status_1(tmp_path: Path) -> None:
-    path = answering(tmp_path, {"files": [{"path": "token", "content": TOKEN}]})
-    result = ran("check", path, "--rule", "paths")
+    path = write_answering_hook(tmp_path, {"files": [{"path": "token", "content": TOKEN}]})
+    result = run_hook("check", path, "--rule", "paths")
     lines = result.stdout.splitlines()
     assert lines[0] == 'failed   paths  invalid path "token": it is not absolute'
     assert lines[1].strip().startswith("what to do: a path is absolute")
@@ -316,14 +318,14 @@ def test_what_is_wrong_is_shown_with_what_to_do_and_has_status_1(tmp_path: Path)
 
 
 def test_a_warning_is_a_failure_only_when_one_is_strict(tmp_path: Path) -> None:
-    path = answering(tmp_path, {"version": 1})
-    usual, strict = (ran("check", path, "--rule", "names", *more) for more in ((), ("--strict",)))
+    path = write_answering_hook(tmp_path, {"version": 1})
+    usual, strict = (run_hook("check", path, "--rule", "names", *more) for more in ((), ("--strict",)))
     assert usual.stdout.startswith('warned   names  "version" in the response means nothing, and is passed over\n')
     assert (usual.exit_code, strict.exit_code) == (0, 1)
 
 
 def test_as_json_each_finding_is_an_object_and_the_last_is_the_summary(tmp_path: Path) -> None:
-    result = ran("check", tmp_path / "nowhere", "--json")
+    result = run_hook("check", tmp_path / "nowhere", "--json")
     *findings, last = map(json.loads, result.stdout.splitlines())
     assert [finding["rule"] for finding in findings] == list(conformance.RULES)
     assert findings[0] | {"requirements": []} == {
@@ -346,7 +348,7 @@ def test_as_json_each_finding_is_an_object_and_the_last_is_the_summary(tmp_path:
 
 
 def test_a_rule_that_there_is_not_is_a_wrong_command_line() -> None:
-    result = ran("check", "hook", "--rule", "manners")
+    result = run_hook("check", "hook", "--rule", "manners")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "there is no rule manners" in result.stderr
 
@@ -354,5 +356,5 @@ def test_a_rule_that_there_is_not_is_a_wrong_command_line() -> None:
 def test_a_check_takes_the_limits_of_the_person(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "config.toml").write_text("[limits]\nhook_timeout = 0.3\nhook_grace = 0.3\n")
-    result = ran("check", made(tmp_path, "signal.pause()"), "--rule", "answer")
+    result = run_hook("check", write_hook(tmp_path, "signal.pause()"), "--rule", "answer")
     assert result.stdout.startswith("failed   answer  it did not end within 0.3 s\n")

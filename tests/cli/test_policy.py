@@ -1,10 +1,9 @@
-"""`serai policy test|list` as a person calls them; `test_policy_answers` has the rest."""
+"""`serai policy test|list` as a person calls them; `test_policy_approvals` has the rest."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import pytest
 from serai.model.approvals import Remember
 from serai.policy import DecisionStore, RememberedDecision
 from serai.policy.rules import parse_rule_flag, read_toml
-from tests.cli.guests import Shell, objects
-from tests.cli.inside import Inside
+from tests.support.cli.in_process_shell import InProcessShell
+from tests.support.cli.shell import Shell, parse_objects, read_lines
 
 RULES = """
 [[rule]]
@@ -50,8 +49,8 @@ TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Inside:
-    return Inside(tmp_path)
+def shell(tmp_path: Path) -> InProcessShell:
+    return InProcessShell(tmp_path)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def rules(shell: Shell) -> Path:
     return path
 
 
-def remembered(shell: Shell, flag: str, scope: Remember = "always", key: str = "", *, deny: bool = False) -> RememberedDecision:
+def remember(shell: Shell, flag: str, scope: Remember = "always", key: str = "", *, deny: bool = False) -> RememberedDecision:
     decisions = DecisionStore.usual({"SERAI_HOME": str(shell.home)})
     rule = replace(parse_rule_flag(flag, "deny" if deny else "allow"), id="remembered-1")
     kept = decisions.remember(rule, scope, key, None)
@@ -71,13 +70,8 @@ def remembered(shell: Shell, flag: str, scope: Remember = "always", key: str = "
     return kept
 
 
-def call(command: str) -> str:
+def encode_call(command: str) -> str:
     return json.dumps({"command": command})
-
-
-def lines(ran: subprocess.CompletedProcess[str]) -> list[str]:
-    assert (ran.stderr, ran.returncode) == ("", 0)
-    return ran.stdout.splitlines()
 
 
 # -- test -------------------------------------------------------------------------------------------------------------------------
@@ -85,7 +79,7 @@ def lines(ran: subprocess.CompletedProcess[str]) -> list[str]:
 
 @pytest.mark.req("policy.cli.test", "policy.decide.explain")
 def test_what_a_rule_denies_is_told_with_the_rule_its_file_its_reason_and_what_would_change_it(shell: Shell, rules: Path) -> None:
-    assert lines(shell("policy", "test", "bash", call("cd x && git push --force"))) == [
+    assert read_lines(shell("policy", "test", "bash", encode_call("cd x && git push --force"))) == [
         "bash: denied",
         "  because the rule `no-force-push` denies it: others have the old history",
         f"  the rule is from {rules}",
@@ -100,7 +94,7 @@ def test_what_a_rule_denies_is_told_with_the_rule_its_file_its_reason_and_what_w
 
 @pytest.mark.req("policy.cli.test", "policy.decide.explain")
 def test_what_no_rule_decides_is_told_with_the_flag_and_the_rule_that_would_allow_it(shell: Shell, rules: Path) -> None:
-    said = lines(shell("policy", "test", "bash", call("make all")))
+    said = read_lines(shell("policy", "test", "bash", encode_call("make all")))
     assert said[:3] == [
         "bash: a person is asked",
         "  because no rule decides it, and in the mode `manual` a person is asked",
@@ -124,15 +118,15 @@ def test_what_no_rule_decides_is_told_with_the_flag_and_the_rule_that_would_allo
 
 @pytest.mark.req("policy.cli.test")
 def test_what_is_allowed_needs_no_advice(shell: Shell, rules: Path) -> None:
-    said = lines(shell("policy", "test", "bash", call("make test")))
+    said = read_lines(shell("policy", "test", "bash", encode_call("make test")))
     assert said[0] == "bash: allowed"
     assert said[1] == "  because the rule `tests` allows it: they change nothing"
     assert said[-1] == "  4. allow rules: this decides"
 
 
-def proposed(shell: Shell, rules: Path, tool: str, arguments: dict[str, object], *more: str) -> tuple[str, list[str]]:
+def read_proposal(shell: Shell, rules: Path, tool: str, arguments: dict[str, object], *more: str) -> tuple[str, list[str]]:
     """The rule that would allow it for good as it is shown, and the comment before it."""
-    said = lines(shell("policy", "test", tool, json.dumps(arguments), *more))
+    said = read_lines(shell("policy", "test", tool, json.dumps(arguments), *more))
     [at] = [number for number, line in enumerate(said) if line.startswith(f"to allow it for good, in {rules}")]
     return "\n".join(said[at + 1 :]), [line for line in said[at + 1 :] if line.startswith("  # ")]
 
@@ -161,12 +155,12 @@ def proposed(shell: Shell, rules: Path, tool: str, arguments: dict[str, object],
     ],
 )
 def test_the_rule_that_is_proposed_would_allow_the_call(shell: Shell, rules: Path, tool: str, arguments: dict[str, object]) -> None:
-    text, _ = proposed(shell, rules, tool, arguments)
+    text, _ = read_proposal(shell, rules, tool, arguments)
     [rule] = read_toml(text.encode(), "the advice").rules
     assert rule.tool == (tool,)
     rules.write_text(RULES + text)
     again = shell("policy", "test", tool, json.dumps(arguments), "--expect", "allow", "--json")
-    assert objects(again)[0]["rule"] == "my-rule-1"
+    assert parse_objects(again)[0]["rule"] == "my-rule-1"
     assert again.returncode == 0
 
 
@@ -183,51 +177,51 @@ def test_the_rule_that_is_proposed_would_allow_the_call(shell: Shell, rules: Pat
 def test_the_rule_that_is_proposed_is_about_just_this_call_or_says_what_else_it_allows(
     shell: Shell, rules: Path, tool: str, arguments: dict[str, object], comments: list[str]
 ) -> None:
-    text, said = proposed(shell, rules, tool, arguments)
+    text, said = read_proposal(shell, rules, tool, arguments)
     assert said == comments
     rules.write_text(RULES + text)
     more = json.dumps({**arguments, "env": "x"})
-    assert objects(shell("policy", "test", tool, more, "--json"))[0]["decision"] == ("allow" if comments else "ask")
+    assert parse_objects(shell("policy", "test", tool, more, "--json"))[0]["decision"] == ("allow" if comments else "ask")
 
 
 @pytest.mark.req("policy.cli.test")
 def test_where_no_rule_can_say_it_none_is_proposed(shell: Shell, rules: Path) -> None:
-    said = lines(shell("policy", "test", "weather", '{"cwd": "\\u0000"}'))
+    said = read_lines(shell("policy", "test", "weather", '{"cwd": "\\u0000"}'))
     assert said[-1] == "no rule can allow it: it has a path with a NUL in it"
     assert "  [[rule]]" not in said
 
 
 @pytest.mark.req("policy.cli.test")
 def test_a_tool_with_a_colon_in_its_name_is_allowed_by_a_rule_as_no_flag_can_say_it(shell: Shell, rules: Path) -> None:
-    text, _ = proposed(shell, rules, "mcp:foo", {"x": "y"})
-    said = lines(shell("policy", "test", "mcp:foo", '{"x": "y"}'))
+    text, _ = read_proposal(shell, rules, "mcp:foo", {"x": "y"})
+    said = read_lines(shell("policy", "test", "mcp:foo", '{"x": "y"}'))
     assert f"to allow it for good, in {rules}, or for one run in a file that --policy FILE names:" in said
     assert not [line for line in said if "--allow" in line]
     (shell.cwd / "more.toml").write_text(text)
     more = ["--policy", "more.toml", "--expect", "allow"]
     assert shell("policy", "test", "mcp:foo", '{"x": "y"}', *more).returncode == 0
-    [form] = objects(shell("policy", "test", "mcp:foo", '{"x": "y"}', "--json"))
+    [form] = parse_objects(shell("policy", "test", "mcp:foo", '{"x": "y"}', "--json"))
     assert (form["would_allow"], form["why_not"]) == ("", "no flag can say it: allow it with a rule in --policy FILE")
 
 
 @pytest.mark.req("policy.cli.test")
 def test_a_flag_that_could_not_be_copied_is_not_shown(shell: Shell, rules: Path) -> None:
     odd = {"path": "/tmp/a\nb"}
-    said = lines(shell("policy", "test", "read", json.dumps(odd)))
+    said = read_lines(shell("policy", "test", "read", json.dumps(odd)))
     assert not [line for line in said if "--allow" in line]
     assert '  path = "/tmp/a\\nb"' in said
 
 
 @pytest.mark.req("policy.cli.test", "policy.rule.native")
 def test_of_an_agents_own_name_for_a_tool_the_name_that_rules_have_is_told(shell: Shell) -> None:
-    said = lines(shell("policy", "test", "Bash", call("ls")))
+    said = read_lines(shell("policy", "test", "Bash", encode_call("ls")))
     assert said[-2:] == [
         "to allow it without asking:",
         "  `Bash` is an agent's own name: rules that allow mean the tool `bash`, so try serai policy test bash",
     ]
-    [form] = objects(shell("policy", "test", "Bash", call("ls"), "--json"))
+    [form] = parse_objects(shell("policy", "test", "Bash", encode_call("ls"), "--json"))
     assert (form["would_allow"], form["why_not"]) == ("", said[-1].strip())
-    assert '  tool = "Bash"' in lines(shell("policy", "test", "Bash", call("ls"), "--owner", "zot:shell"))
+    assert '  tool = "Bash"' in read_lines(shell("policy", "test", "Bash", encode_call("ls"), "--owner", "zot:shell"))
 
 
 @pytest.mark.req("policy.cli.test")
@@ -248,7 +242,7 @@ def test_of_an_agents_own_name_for_a_tool_the_name_that_rules_have_is_told(shell
 def test_what_a_tool_of_ours_lacks_is_told_beside(shell: Shell, tool: str, arguments: dict[str, object], note: str) -> None:
     text = json.dumps(arguments)
     assert shell("policy", "test", tool, text).stderr == note
-    assert objects(shell("policy", "test", tool, text, "--json"))[0]["notes"] == note.splitlines()
+    assert parse_objects(shell("policy", "test", tool, text, "--json"))[0]["notes"] == note.splitlines()
     assert shell("policy", "test", tool, text, "--owner", "zot:own").stderr == ""
 
 
@@ -268,14 +262,14 @@ def test_the_flag_that_is_proposed_would_allow_the_call_and_says_when_it_would_e
     shell: Shell, tool: str, arguments: dict[str, object], flag: list[str]
 ) -> None:
     text = json.dumps(arguments)
-    [form] = objects(shell("policy", "test", tool, text, "--json"))
+    [form] = parse_objects(shell("policy", "test", tool, text, "--json"))
     assert shlex.split(form["would_allow"]) == flag
     wide = ":" not in flag[1]
     assert form["wider"] is wide
-    assert f"  {form['would_allow']}" + f"   (every call of {tool})" * wide in lines(shell("policy", "test", tool, text))
+    assert f"  {form['would_allow']}" + f"   (every call of {tool})" * wide in read_lines(shell("policy", "test", tool, text))
     another = json.dumps(dict.fromkeys(arguments, "http://another.example"))
-    assert objects(shell("policy", "test", tool, another, "--json", *flag))[0]["decision"] == ("allow" if wide else "ask")
-    [form] = objects(shell("policy", "test", tool, text, "--json", *flag))
+    assert parse_objects(shell("policy", "test", tool, another, "--json", *flag))[0]["decision"] == ("allow" if wide else "ask")
+    [form] = parse_objects(shell("policy", "test", tool, text, "--json", *flag))
     assert (form["decision"], form["would_allow"]) == ("allow", "")
 
 
@@ -293,13 +287,13 @@ def test_the_flag_that_is_proposed_would_allow_the_call_and_says_when_it_would_e
 def test_where_no_flag_would_help_none_is_proposed_but_an_answer_that_is_remembered(
     shell: Shell, rules: Path, command: str, advice: str
 ) -> None:
-    said = lines(shell("policy", "test", "bash", call(command)))
+    said = read_lines(shell("policy", "test", "bash", encode_call(command)))
     assert said[-3:] == [
         "to allow it without asking:",
         f"  {advice.format(rules=rules)}",
         "  or, when it is asked, answer for the next time too: serai policy answer ID allow --remember project",
     ]
-    [form] = objects(shell("policy", "test", "bash", call(command), "--json"))
+    [form] = parse_objects(shell("policy", "test", "bash", encode_call(command), "--json"))
     assert (form["would_allow"], form["why_not"]) == ("", advice.format(rules=rules))
 
 
@@ -309,12 +303,12 @@ def test_what_is_asked_without_an_ask_rule_says_that_no_rule_was_needed(
     shell: Shell, rules: Path, command: str, unseen: bool
 ) -> None:
     decides = "what cannot be seen is asked, as if a rule said so: this decides" if unseen else "this decides"
-    assert f"  3. ask rules: {decides}" in lines(shell("policy", "test", "bash", call(command)))
+    assert f"  3. ask rules: {decides}" in read_lines(shell("policy", "test", "bash", encode_call(command)))
 
 
 @pytest.mark.req("policy.cli.test")
 def test_a_command_that_cannot_be_read_is_told_to_be_asked_whatever_is_allowed(shell: Shell) -> None:
-    said = lines(shell("policy", "test", "bash", call("echo 'x"), "--allow", "bash", "--mode", "auto"))
+    said = read_lines(shell("policy", "test", "bash", encode_call("echo 'x"), "--allow", "bash", "--mode", "auto"))
     assert said[0] == "bash: a person is asked"
     assert "  3. ask rules: what cannot be seen is asked, as if a rule said so: this decides" in said
     assert "  a command that cannot be read is always asked, whatever rule allows it: write it more plainly" in said
@@ -322,8 +316,8 @@ def test_a_command_that_cannot_be_read_is_told_to_be_asked_whatever_is_allowed(s
 
 @pytest.mark.req("policy.cli.test")
 def test_what_is_remembered_is_named_and_how_to_forget_it(shell: Shell) -> None:
-    one = remembered(shell, "bash:make all", deny=True)
-    said = lines(shell("policy", "test", "bash", call("make all")))
+    one = remember(shell, "bash:make all", deny=True)
+    said = read_lines(shell("policy", "test", "bash", encode_call("make all")))
     assert said[0] == "bash: denied"
     assert said[1].startswith("  because a person denied this ")
     assert said[2] == f"  remembered as {one.id}, everywhere, until it is forgotten"
@@ -332,7 +326,7 @@ def test_what_is_remembered_is_named_and_how_to_forget_it(shell: Shell) -> None:
 
 @pytest.mark.req("policy.cli.test")
 def test_as_json_it_has_the_decision_the_rule_the_steps_and_what_would_allow_it(shell: Shell, rules: Path) -> None:
-    [form] = objects(shell("policy", "test", "bash", call("git push -f"), "--json"))
+    [form] = parse_objects(shell("policy", "test", "bash", encode_call("git push -f"), "--json"))
     assert form == {
         "decision": "deny",
         "stage": "deny rules",
@@ -369,23 +363,23 @@ def test_as_json_it_has_the_decision_the_rule_the_steps_and_what_would_allow_it(
 def test_each_option_counts(shell: Shell, rules: Path, options: list[str], decision: str) -> None:
     rules.write_text(RULES + '[profiles]\nci = "auto"\n')
     (shell.cwd / "more.toml").write_text('[[rule]]\nid = "none"\ndecide = "deny"\ntool = "weather"\n')
-    remembered(shell, "weather", "session", "s1")
+    remember(shell, "weather", "session", "s1")
     ran = shell("policy", "test", "weather", '{"city": "Bern"}', "--expect", decision, "--json", *options)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert objects(ran)[0]["decision"] == decision
+    assert parse_objects(ran)[0]["decision"] == decision
 
 
 @pytest.mark.req("policy.cli.test")
 def test_the_working_directory_counts(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     asked = [shell("policy", "test", "read", '{"path": "../other/x"}', "--json", *more) for more in ([], ["--cwd", "../other"])]
-    assert [objects(ran)[0]["decision"] for ran in asked] == ["ask", "allow"]
+    assert [parse_objects(ran)[0]["decision"] for ran in asked] == ["ask", "allow"]
 
 
 @pytest.mark.req("policy.cli.test")
 def test_the_arguments_may_come_from_stdin_and_need_not_be_there(shell: Shell) -> None:
-    assert objects(shell("policy", "test", "read", "-", "--json", input='{"path": "x"}'))[0]["decision"] == "allow"
-    assert objects(shell("policy", "test", "grep", "--json"))[0]["decision"] == "allow"
+    assert parse_objects(shell("policy", "test", "read", "-", "--json", input='{"path": "x"}'))[0]["decision"] == "allow"
+    assert parse_objects(shell("policy", "test", "grep", "--json"))[0]["decision"] == "allow"
 
 
 @pytest.mark.req("policy.cli.test")
@@ -397,9 +391,9 @@ def test_what_is_otherwise_than_expected_fails(shell: Shell) -> None:
 
 @pytest.mark.req("policy.cli.test")
 @pytest.mark.parametrize(("term", "no_color", "coloured"), [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)])
-def test_there_are_colours_unless_somebody_wants_none(shell: Inside, term: str, no_color: str, coloured: bool) -> None:
+def test_there_are_colours_unless_somebody_wants_none(shell: InProcessShell, term: str, no_color: str, coloured: bool) -> None:
     shell.coloured = True
-    argv = ["policy", "test", "bash", call("ls")]
+    argv = ["policy", "test", "bash", encode_call("ls")]
     assert ("\x1b[" in shell(*argv, TERM=term, NO_COLOR=no_color).stdout) is coloured
 
 
@@ -407,9 +401,9 @@ def test_there_are_colours_unless_somebody_wants_none(shell: Inside, term: str, 
 def test_words_that_are_no_text_are_told_like_any_other(shell: Shell) -> None:
     odd = "\udcff"
     options = [word for name in ("--agent", "--guest", "--owner", "--session", "--profile") for word in (name, odd)]
-    said = lines(shell("policy", "test", odd, *options))
+    said = read_lines(shell("policy", "test", odd, *options))
     assert said[0] == "\\udcff: a person is asked"
-    assert objects(shell("policy", "test", odd, *options, "--json"))[0]["decision"] == "ask"
+    assert parse_objects(shell("policy", "test", odd, *options, "--json"))[0]["decision"] == "ask"
 
 
 @pytest.mark.req("policy.cli.test")
@@ -481,15 +475,15 @@ def test_what_a_project_does_not_get_is_told_beside(shell: Shell) -> None:
     path = shell.cwd / ".serai" / "policy.toml"
     path.parent.mkdir()
     path.write_text('mode = "auto"\n' + RULES)
-    ran = shell("policy", "test", "bash", call("make test"))
+    ran = shell("policy", "test", "bash", encode_call("make test"))
     assert ran.stdout.startswith("bash: a person is asked\n")
     told = ran.stderr.splitlines()
     assert len(told) == 2
     assert told[0].startswith(f"{path}: 2 of its rules allow something and do not count: they were never trusted")
     assert "the mode `auto` does not count" in told[1]
-    assert objects(shell("policy", "test", "bash", call("make test"), "--json"))[0]["notes"] == told
+    assert parse_objects(shell("policy", "test", "bash", encode_call("make test"), "--json"))[0]["notes"] == told
     assert shell("trust").returncode == 0
-    ran = shell("policy", "test", "bash", call("make test"))
+    ran = shell("policy", "test", "bash", encode_call("make test"))
     assert ran.stdout.startswith("bash: allowed\n")
     assert ran.stderr.splitlines() == told[1:]
 
@@ -499,9 +493,9 @@ def test_what_a_project_does_not_get_is_told_beside(shell: Shell) -> None:
 
 @pytest.mark.req("policy.cli.list")
 def test_list_shows_the_rules_in_their_order_with_their_sources_the_mode_and_what_is_remembered(shell: Shell, rules: Path) -> None:
-    one = remembered(shell, "bash:make all", "project", "/srv/project")
+    one = remember(shell, "bash:make all", "project", "/srv/project")
     rules.write_text('mode = "auto"\n' + RULES + '[profiles]\ncareful = "manual"\n')
-    assert lines(shell("policy", "list", "--allow", "read:/usr/**")) == [
+    assert read_lines(shell("policy", "list", "--allow", "read:/usr/**")) == [
         "the first of these that says something counts:",
         "1. deny rules",
         "   no-force-push: tool bash, command git push ** --force* ** or git push ** -f **",
@@ -532,7 +526,7 @@ def test_list_shows_the_rules_in_their_order_with_their_sources_the_mode_and_wha
 
 @pytest.mark.req("policy.cli.list")
 def test_list_without_any_rules_says_where_to_write_them(shell: Shell) -> None:
-    said = lines(shell("policy", "list"))
+    said = read_lines(shell("policy", "list"))
     assert said[1:4] == ["1. deny rules: there are none", "2. remembered: nothing", "3. ask rules: there are none"]
     assert said[-2:] == [
         "5. mode manual: what no rule decides is asked of a person, and without one it is denied",
@@ -542,8 +536,8 @@ def test_list_without_any_rules_says_where_to_write_them(shell: Shell) -> None:
 
 @pytest.mark.req("policy.cli.list")
 def test_list_as_json(shell: Shell, rules: Path) -> None:
-    one = remembered(shell, "bash:make all", "session", "s1", deny=True)
-    [form] = objects(shell("policy", "list", "--json"))
+    one = remember(shell, "bash:make all", "session", "s1", deny=True)
+    [form] = parse_objects(shell("policy", "list", "--json"))
     assert [rule["id"] for rule in form["rules"]] == [
         "no-force-push",
         "ask-push",
@@ -568,4 +562,4 @@ def test_list_as_json(shell: Shell, rules: Path) -> None:
 def test_a_long_rule_is_shown_in_full(shell: Shell, rules: Path) -> None:
     wide = "make " + " ".join(f"target-{number}" for number in range(40))
     rules.write_text(f'[[rule]]\nid = "wide"\ndecide = "deny"\ncommand = "{wide}"\n')
-    assert f"   wide: command {wide}" in lines(shell("policy", "list"))
+    assert f"   wide: command {wide}" in read_lines(shell("policy", "list"))

@@ -15,13 +15,13 @@ import pytest
 from serai.cli import record
 from serai.record import Recorder, RecordingFolder, Secrets
 from serai.record.recording_folder import RecordedRun
-from tests.cli import warm
+from tests.support.cli import fork_server
 
 TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return warm.run(*arguments, env=os.environ | {"PYTHONUNBUFFERED": "1"} | env, cwd=Path.cwd())
+    return fork_server.run(*arguments, env=os.environ | {"PYTHONUNBUFFERED": "1"} | env, cwd=Path.cwd())
 
 
 @pytest.fixture
@@ -35,16 +35,16 @@ def recorded(home: dict[str, str]) -> RecordedRun:
     folder = RecordingFolder(Path(home["SERAI_HOME"]) / "recordings")
     now = monotonic()
     with Recorder(folder, command="serai run hello", secrets=Secrets()) as recorder:
-        guest = recorder.wire("piglet:notes", kind="guest", dialect="jsonrpc", pid=17)
-        model = recorder.wire("model:m", kind="model", dialect="http", framing="bodies")
+        guest = recorder.open_tap("piglet:notes", kind="guest", dialect="jsonrpc", pid=17)
+        model = recorder.open_tap("model:m", kind="model", dialect="http", framing="bodies")
         guest.frames("sent", now, b'{"jsonrpc":"2.0","id":1,"method":"tool/execute","params":{"city":"Bern"}}\n')
-        model.body("sent", b'{\n"text": "%s"\n}' % TOKEN.encode(), now + 0.1)
+        model.record_body("sent", b'{\n"text": "%s"\n}' % TOKEN.encode(), now + 0.1)
         guest.frames("received", now + 0.25, b'{"jsonrpc":"2.0","id":1,"result":{"ok":true}}\n\x1b[31mnoise\x07\n')
         guest.end(stderr="bye\n")
     return folder.find()
 
 
-def lines(text: str) -> list[str]:
+def strip_times(text: str) -> list[str]:
     """Without times and numbers."""
     return [re.sub(r"^[\d:.]+ +\d+  ", "", line) for line in text.splitlines()]
 
@@ -77,7 +77,7 @@ def test_list_shows_the_good_ones_beside_a_bad_one(home: dict[str, str], recorde
 def test_show_is_a_timeline_of_all_wires(home: dict[str, str], recorded: RecordedRun) -> None:
     ran = run("record", "show", **home)
     assert ran.stdout.splitlines()[0] == f"{recorded.name}: 2 wires, 2 frames sent, 2 received"
-    assert lines(ran.stdout)[1:] == [
+    assert strip_times(ran.stdout)[1:] == [
         "piglet:notes · open: wire 1, guest speaks jsonrpc, generation 1, pid 17",
         "model:m      · open: wire 2, model speaks http, generation 1",
         'piglet:notes → tool/execute 1 {"jsonrpc":"2.0","id":1,"method":"tool/execute","params":{"city":"Bern"}}',
@@ -170,7 +170,7 @@ def test_replay_prints_what_the_dialect_makes_of_it(home: dict[str, str], record
     events = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [event["event"] for event in events] == ["Answer", "Noise"]
     assert events[0]["call"]["what"] == "tool/execute"
-    assert lines(run("record", "replay", "--wire", "1", "--side", "theirs", **home).stdout)[0].endswith(
+    assert strip_times(run("record", "replay", "--wire", "1", "--side", "theirs", **home).stdout)[0].endswith(
         'Request {"id":"1","method":"tool/execute","params":"{\\"city\\":\\"Bern\\"}"}'
     )
 
@@ -229,7 +229,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J"
 def test_nothing_that_was_recorded_acts_on_the_terminal_or_shows_a_token(home: dict[str, str], arguments: list[str]) -> None:
     folder = RecordingFolder(Path(home["SERAI_HOME"]) / "recordings")
     with Recorder(folder, command=f"{HOSTILE} {TOKEN}", secrets=Secrets()) as recorder:
-        tap = recorder.wire(f"{HOSTILE} {TOKEN}", kind="guest", dialect="jsonrpc")
+        tap = recorder.open_tap(f"{HOSTILE} {TOKEN}", kind="guest", dialect="jsonrpc")
         for frame in (
             {"id": TOKEN, "method": HOSTILE, "params": {"inner": json.dumps({"password": "correct-horse"})}},
             {"id": HOSTILE, "method": TOKEN},
@@ -250,7 +250,7 @@ def test_nothing_that_was_recorded_acts_on_the_terminal_or_shows_a_token(home: d
 @pytest.mark.req("record.secrets.lookalikes")
 @pytest.mark.parametrize("place", [0, 50, 80, 95, 98, 99, 100, 101])
 def test_a_token_at_the_end_of_what_is_shown_is_masked_before_it_is_cut(place: int) -> None:
-    shown = record.shown_text(" " * place + TOKEN)
+    shown = record.format_text(" " * place + TOKEN)
     assert len(shown) <= 100
     assert "gh" not in shown
 
@@ -287,9 +287,9 @@ def test_prune_removes_what_it_is_told_to(home: dict[str, str], recorded: Record
 def test_times_are_those_of_the_place(home: dict[str, str], recorded: RecordedRun) -> None:
     here, there = (run("record", "show", **home | {"TZ": zone}).stdout.splitlines()[1][:8] for zone in ("UTC", "XXX-05:30"))
     day = timedelta(hours=24)
-    assert (_time(there) - _time(here)) % day == timedelta(hours=5.5)
+    assert (_parse_time(there) - _parse_time(here)) % day == timedelta(hours=5.5)
 
 
-def _time(text: str) -> timedelta:
+def _parse_time(text: str) -> timedelta:
     hours, minutes, seconds = map(int, text.split(":"))
     return timedelta(hours=hours, minutes=minutes, seconds=seconds)

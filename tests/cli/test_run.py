@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.guests import Shell
-from tests.cli.inside import Inside
-from tests.cli.runs import Run, files, kept, lines, result, run, script
+from tests.support.cli.in_process_shell import InProcessShell
+from tests.support.cli.run_process import Run, list_files, parse_lines, read_result, read_session, run, write_prompt
+from tests.support.cli.shell import Shell
 
 FIELDS = {"type", "status", "text", "session", "usage", "steps", "seconds"}
 
@@ -17,7 +17,7 @@ FIELDS = {"type", "status", "text", "session", "usage", "steps", "seconds"}
 @pytest.mark.req("app.run.streams")
 def test_what_the_model_says_is_on_stdout_and_nothing_else(shell: Shell) -> None:
     (shell.cwd / "a.txt").write_text("one\n")
-    ran = run(shell, script("say I look.", 'call read {"path":"a.txt"}', "say It says $results"))
+    ran = run(shell, write_prompt("say I look.", 'call read {"path":"a.txt"}', "say It says $results"))
     assert ran.stdout.startswith("I look.\nIt says ")
     assert ran.stdout.endswith("one\n")
     assert "read  a.txt\n  ok\n" in ran.stderr
@@ -26,14 +26,14 @@ def test_what_the_model_says_is_on_stdout_and_nothing_else(shell: Shell) -> None
 
 @pytest.mark.req("app.run.streams")
 def test_text_is_there_while_the_model_still_speaks(shell: Shell) -> None:
-    with Run(shell, "--model", "parrot", script("say first", "hang")) as going:
+    with Run(shell, "--model", "parrot", write_prompt("say first", "hang")) as going:
         going.until("first")
         assert going.status is None
 
 
 def test_a_quiet_run_says_nothing_beside_and_a_verbose_one_more(shell: Shell) -> None:
     (shell.cwd / "a.txt").write_text("one\n")
-    prompt = script("think hm", 'call read {"path":"a.txt"}', "say done")
+    prompt = write_prompt("think hm", 'call read {"path":"a.txt"}', "say done")
     assert (ran := run(shell, "-q", prompt)).stderr == "", ran.stderr
     verbose = run(shell, "-v", prompt).stderr
     assert "hm\n" in verbose
@@ -43,7 +43,7 @@ def test_a_quiet_run_says_nothing_beside_and_a_verbose_one_more(shell: Shell) ->
 @pytest.mark.req("app.run.json")
 def test_json_is_an_event_per_line_and_the_result_last(shell: Shell) -> None:
     ran = run(shell, "--json", "hello", "world")
-    *events, last = lines(ran.stdout)
+    *events, last = parse_lines(ran.stdout)
     assert [event["type"] for event in events if event["type"] != "text"] == [
         *("session_started", "turn_started", "turn_prepared", "step_started", "message"),
         *("usage", "step_ended", "step_settled", "turn_ended"),
@@ -101,14 +101,14 @@ def test_a_wrong_command_line_is_told_and_nothing_begins(shell: Shell, words: li
 
 
 def test_a_prompt_that_is_too_long_is_refused_and_not_cut(tmp_path: Path) -> None:
-    ran = Inside(tmp_path)("run", "--model", "parrot", input="é" * (4 * 1024 * 1024 + 1))
+    ran = InProcessShell(tmp_path)("run", "--model", "parrot", input="é" * (4 * 1024 * 1024 + 1))
     assert "the prompt is longer than 8388608 bytes" in ran.stderr
     assert ran.returncode == 2
 
 
 def test_images_go_with_the_prompt(shell: Shell) -> None:
     (shell.cwd / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    started = lines(run(shell, "--json", "--image", "a.png", "look").stdout)[1]
+    started = parse_lines(run(shell, "--json", "--image", "a.png", "look").stdout)[1]
     assert (started["type"], [image["mime"] for image in started["images"]]) == ("turn_started", ["image/png"])
 
 
@@ -132,8 +132,8 @@ def test_what_cannot_begin_is_told_and_nothing_is_left(shell: Shell, words: list
     assert complaint in ran.stderr
     assert "Traceback" not in ran.stderr
     assert (ran.stdout, ran.returncode) == ("", 1)
-    assert files(shell.home / "sessions") == []
-    assert files(shell.home / "recordings") == []
+    assert list_files(shell.home / "sessions") == []
+    assert list_files(shell.home / "recordings") == []
 
 
 @pytest.mark.req("app.run.json")
@@ -141,7 +141,7 @@ def test_what_cannot_begin_is_told_and_nothing_is_left(shell: Shell, words: list
 def test_json_has_its_result_also_when_nothing_began(shell: Shell, words: list[str]) -> None:
     (shell.cwd / "bad.toml").write_text("[[rule]]\ndecide = 'perhaps'\n")
     ran = run(shell, "hi", "--json", *words, ANTHROPIC_API_KEY="")
-    [only] = lines(ran.stdout)
+    [only] = parse_lines(ran.stdout)
     assert FIELDS | {"error"} <= set(only) <= FIELDS | {"error", "hint"}
     assert (only["type"], only["status"], only["text"], only["session"]) == ("result", "error", "", "")
     assert only["error"] in ran.stderr
@@ -152,11 +152,11 @@ def test_json_has_its_result_also_when_nothing_began(shell: Shell, words: list[s
 @pytest.mark.parametrize(
     ("words", "status", "name", "error"),
     [
-        ([script("fail 400 no")], 3, "error", "parrot/parrot: HTTP 400: no"),
-        ([script("say half", "cut")], 3, "error", "parrot/parrot: "),
-        ([script("stop refusal")], 3, "error", "parrot/parrot: it would not go on with this"),
-        (["--max-turns", "1", script('call read {"path":"a"}')], 3, "error", "(limit steps = 1)"),
-        (["--timeout", "0.2", script("say so far", "hang")], 5, "cancelled", "it took longer than 0.2 s (--timeout)"),
+        ([write_prompt("fail 400 no")], 3, "error", "parrot/parrot: HTTP 400: no"),
+        ([write_prompt("say half", "cut")], 3, "error", "parrot/parrot: "),
+        ([write_prompt("stop refusal")], 3, "error", "parrot/parrot: it would not go on with this"),
+        (["--max-turns", "1", write_prompt('call read {"path":"a"}')], 3, "error", "(limit steps = 1)"),
+        (["--timeout", "0.2", write_prompt("say so far", "hang")], 5, "cancelled", "it took longer than 0.2 s (--timeout)"),
         (["/nothing"], 1, "error", "unknown command /nothing"),
     ],
 )
@@ -166,7 +166,7 @@ def test_the_status_says_how_it_ended(shell: Shell, words: list[str], status: in
     text, json = run(shell, *words), run(shell, "--json", *words)
     assert (text.returncode, json.returncode) == (status, status)
     assert error in text.stderr
-    last = result(json)
+    last = read_result(json)
     assert (last["status"], error in last["error"]) == (name, True)
 
 
@@ -181,7 +181,7 @@ def test_help_says_what_each_status_means(shell: Shell) -> None:
 def test_a_home_that_cannot_be_written_is_told_also_as_json(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     ran = run(shell, "hi", "--json")
-    assert result(ran)["status"] == "error"
+    assert read_result(ran)["status"] == "error"
     assert "Traceback" not in ran.stderr
     assert ran.returncode == 1
 
@@ -189,14 +189,14 @@ def test_a_home_that_cannot_be_written_is_told_also_as_json(shell: Shell, tmp_pa
 def test_a_command_of_our_own_begins_no_session(shell: Shell) -> None:
     ran = run(shell, "/model")
     assert (ran.stdout, ran.stderr, ran.returncode) == ("parrot/parrot\n", "", 0)
-    assert result(run(shell, "--json", "/quit"))["status"] == "success"
-    assert files(shell.home / "sessions") == []
+    assert read_result(run(shell, "--json", "/quit"))["status"] == "success"
+    assert list_files(shell.home / "sessions") == []
 
 
 @pytest.mark.req("app.run.kept")
 def test_what_was_said_before_a_failure_is_kept(shell: Shell) -> None:
-    run(shell, script("say half", "fail 400 no"))
-    assert kept(shell)[0].startswith("user: >> say half")
+    run(shell, write_prompt("say half", "fail 400 no"))
+    assert read_session(shell)[0].startswith("user: >> say half")
 
 
 @pytest.mark.req("app.run.status")

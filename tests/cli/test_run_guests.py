@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.guests import EXAMPLES, Shell
-from tests.cli.runs import Run, files, kept, lines, result, run, script
-from tests.host.guests import NOTE, make, pids
+from tests.support.cli.run_process import Run, list_files, parse_lines, read_result, read_session, run, write_prompt
+from tests.support.cli.shell import EXAMPLES, Shell
+from tests.support.host.zot_guests import NOTE, make, pids
 
 WEATHER = ("-e", EXAMPLES / "weather-python", "--allow", "weather")
 GUARD = ("-e", EXAMPLES / "guard-python")
@@ -40,13 +40,13 @@ heard.write('{"type": "goodbye"}\\n')
 """
 
 
-def heard(folder: Path) -> list[dict[str, object]]:
+def read_log(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "heard").read_text().splitlines()]
 
 
 @pytest.mark.req("app.run.guests")
 def test_a_guests_tool_is_the_models(shell: Shell) -> None:
-    ran = run(shell, *WEATHER, script('call weather {"city":"Bern"}'))
+    ran = run(shell, *WEATHER, write_prompt('call weather {"city":"Bern"}'))
     assert ran.stdout.startswith("The tools said: Bern: ")
     assert 'weather  {"city": "Bern"}\n  ok\n' in ran.stderr
     assert ran.returncode == 0
@@ -55,9 +55,9 @@ def test_a_guests_tool_is_the_models(shell: Shell) -> None:
 @pytest.mark.req("app.run.guests")
 def test_a_guest_hears_what_happens_and_is_told_goodbye(shell: Shell, tmp_path: Path) -> None:
     folder = make(tmp_path, LISTENER, name="listener")
-    ran = run(shell, "-e", folder, "--allow", "echo", script('call echo {"a":1}', "say done"))
+    ran = run(shell, "-e", folder, "--allow", "echo", write_prompt('call echo {"a":1}', "say done"))
     assert (ran.stdout, ran.returncode) == ("done\n", 0)
-    told = [frame.get("event", frame["type"]) for frame in heard(folder)]
+    told = [frame.get("event", frame["type"]) for frame in read_log(folder)]
     assert told == [
         *("hello_ack", "session_start"),
         *("turn_start", "assistant_message", "tool_call", "turn_end", "tool_call"),  # told of the call, then called
@@ -72,17 +72,17 @@ def test_a_commands_answer_is_on_stdout_and_its_prompt_is_the_turn(shell: Shell,
     assert (shown.stdout, shown.stderr, shown.returncode) == ("[listener] you typed two words\n", "", 0)
     asked = run(shell, "-e", folder, "/ask for tea")
     assert (asked.stdout, asked.stderr, asked.returncode) == ("You said: please for tea\n", "", 0)
-    assert kept(shell) == ["user: please for tea", "assistant: You said: please for tea"]
+    assert read_session(shell) == ["user: please for tea", "assistant: You said: please for tea"]
     failed = run(shell, "-e", folder, "/fail")
     assert (failed.stdout, failed.returncode) == ("", 3)
     assert "not today" in failed.stderr
-    printed = lines(run(shell, "-e", folder, "--json", "/show this").stdout)
+    printed = parse_lines(run(shell, "-e", folder, "--json", "/show this").stdout)
     assert {"type": "action", "action": {"type": "display", "text": "you typed this", "source": "listener"}} in printed
 
 
 @pytest.mark.req("app.run.guard")
 def test_a_guard_blocks_a_call_and_the_model_is_told_why(shell: Shell) -> None:
-    ran = run(shell, *GUARD, "--allow", "bash", script('call bash {"command":"rm -rf /tmp/nothing"}'))
+    ran = run(shell, *GUARD, "--allow", "bash", write_prompt('call bash {"command":"rm -rf /tmp/nothing"}'))
     assert "bash  rm -rf /tmp/nothing  blocked: " in ran.stderr
     assert "rm -rf is not run here" in ran.stdout
     assert ran.returncode == 0
@@ -90,7 +90,7 @@ def test_a_guard_blocks_a_call_and_the_model_is_told_why(shell: Shell) -> None:
 
 @pytest.mark.req("app.run.guard")
 def test_a_guard_rewrites_a_call_and_what_it_made_of_it_runs(shell: Shell) -> None:
-    ran = run(shell, *GUARD, *WEATHER, script('call weather {"city":"Paris"}'))
+    ran = run(shell, *GUARD, *WEATHER, write_prompt('call weather {"city":"Paris"}'))
     assert ran.stdout.startswith("The tools said: Bern: ")
     assert 'weather  {"city": "Bern"}' in ran.stderr
 
@@ -98,7 +98,7 @@ def test_a_guard_rewrites_a_call_and_what_it_made_of_it_runs(shell: Shell) -> No
 @pytest.mark.req("app.run.guard")
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_what_a_guard_replaces_is_never_shown(shell: Shell, form: list[str]) -> None:
-    ran = run(shell, *GUARD, *form, script("say my password is hunter2, you know"))
+    ran = run(shell, *GUARD, *form, write_prompt("say my password is hunter2, you know"))
     assert "hunter2" not in (ran.stdout + ran.stderr).replace(">> say my password is hunter2", "")
     assert "my password is *******, you know" in ran.stdout
     assert ran.returncode == 0
@@ -114,7 +114,7 @@ for frame in frames():
 
 @pytest.mark.req("app.run.guard")
 def test_a_message_that_is_held_back_is_not_shown(shell: Shell, tmp_path: Path) -> None:
-    ran = run(shell, "-e", make(tmp_path, HIDER, name="hider"), script("say a secret"))
+    ran = run(shell, "-e", make(tmp_path, HIDER, name="hider"), write_prompt("say a secret"))
     assert (ran.stdout, ran.returncode) == ("", 0)
 
 
@@ -134,8 +134,8 @@ def test_a_turn_that_is_blocked_is_refused_and_what_was_said_stays(shell: Shell,
     assert ran.returncode == 4
     assert "it is Sunday" in ran.stderr
     if form:
-        assert (result(ran)["status"], "it is Sunday" in result(ran)["error"]) == ("denied", True)
-    assert kept(shell)[0] == "user: make it so"
+        assert (read_result(ran)["status"], "it is Sunday" in read_result(ran)["error"]) == ("denied", True)
+    assert read_session(shell)[0] == "user: make it so"
 
 
 @pytest.mark.req("app.run.status", "app.run.guard")
@@ -143,11 +143,11 @@ def test_a_turn_that_is_blocked_is_refused_and_what_was_said_stays(shell: Shell,
 def test_a_run_does_not_start_without_its_guard(shell: Shell, tmp_path: Path, prompt: str) -> None:
     keeper = make(tmp_path, "raise SystemExit(7)", name="keeper", settings="guard = true\n")
     ran = run(shell, "-e", keeper, "-e", make(tmp_path, LISTENER, name="listener"), "--json", prompt)
-    assert result(ran)["status"] == "denied"
+    assert read_result(ran)["status"] == "denied"
     assert "keeper" in ran.stderr
     assert "exit status 7" in ran.stderr
     assert ran.returncode == 4
-    assert files(shell.home / "sessions") == []
+    assert list_files(shell.home / "sessions") == []
 
 
 # Dies at the question of the kind that it is named for.
@@ -186,7 +186,7 @@ def test_a_guest_that_dies_when_it_is_asked(shell: Shell, tmp_path: Path, name: 
     """An open one lets pass, a guard does not; in an event nobody waits for it."""
     folder = make(tmp_path, DYING, name=name, settings="guard = true\n" if guard else "")
     live = make(tmp_path, LIVING, name="live")
-    ran = run(shell, "-e", folder, "-e", live, "--allow", "ping", script("call ping {}", "say $results"))
+    ran = run(shell, "-e", folder, "-e", live, "--allow", "ping", write_prompt("call ping {}", "say $results"))
     assert said == ran.stdout.strip() or (guard and said in ran.stdout), ran
     assert ran.returncode == status, ran
 
@@ -194,7 +194,7 @@ def test_a_guest_that_dies_when_it_is_asked(shell: Shell, tmp_path: Path, name: 
 @pytest.mark.req("app.run.faults")
 def test_a_guest_that_dies_in_its_tool_is_an_error_of_that_call(shell: Shell, tmp_path: Path) -> None:
     folder = make(tmp_path, DYING, name="dying")
-    ran = run(shell, "-e", folder, "--allow", "die", script("call die {}", "say it said $results"))
+    ran = run(shell, "-e", folder, "--allow", "die", write_prompt("call die {}", "say it said $results"))
     assert "exit status 7" in ran.stdout
     assert ran.returncode == 0
 
@@ -207,11 +207,11 @@ def test_a_guard_that_is_killed_in_the_middle_ends_what_it_guarded(shell: Shell,
     os.mkfifo(shell.cwd / "latch")
     first, second = 'call bash {"command":"cat latch; touch first"}', 'call bash {"command":"touch second"}'
     options = ("--model", "parrot", "-e", folder, "--allow", "bash", "--json")
-    with Run(shell, *options, script(first, "say between", second, "say $results")) as going:
+    with Run(shell, *options, write_prompt(first, "say between", second, "say $results")) as going:
         going.until('"type":"tool_started"')
         os.kill(pids(folder)[0], signal.SIGKILL)
         (shell.cwd / "latch").write_text("")
         assert going.ends() == 0
-        assert "refused" in result(going)["text"]
+        assert "refused" in read_result(going)["text"]
     assert (shell.cwd / "first").exists()
     assert not (shell.cwd / "second").exists()

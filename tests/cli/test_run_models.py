@@ -14,9 +14,9 @@ import pytest
 
 from serai.testing.models.reply import Fault
 from serai.testing.models.server import FakeModels
-from tests.cli.guests import EXAMPLES, Shell
-from tests.cli.runs import Run, kept, result, script
-from tests.cli.runs import run as run_with_parrot
+from tests.support.cli.run_process import Run, read_result, read_session, write_prompt
+from tests.support.cli.run_process import run as run_with_parrot
+from tests.support.cli.shell import EXAMPLES, Shell
 
 KEY = "sk-test-0123456789abcdef"
 APIS = ["anthropic", "openai", "openai-responses"]
@@ -51,7 +51,7 @@ def api(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def env(shell: Shell, server: FakeModels, api: str) -> dict[str, str]:
+def write_settings(shell: Shell, server: FakeModels, api: str) -> dict[str, str]:
     """What a run needs to reach the fake of this API, and no other."""
     shell.home.mkdir(exist_ok=True)
     about = MODELS.format(id=server.model(api).id, provider="anthropic" if api == "anthropic" else "openai", api=api)
@@ -61,21 +61,23 @@ def env(shell: Shell, server: FakeModels, api: str) -> dict[str, str]:
 
 
 def run(shell: Shell, server: FakeModels, api: str, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-    return run_with_parrot(shell, "--model", server.model(api).id, *arguments, **(env(shell, server, api) | more))
+    return run_with_parrot(shell, "--model", server.model(api).id, *arguments, **(write_settings(shell, server, api) | more))
 
 
 @pytest.mark.req("app.run.models")
 def test_it_speaks_and_calls_a_guests_tool_and_says_what_that_cost(shell: Shell, server: FakeModels, api: str) -> None:
     weather = ("-e", EXAMPLES / "weather-python", "--allow", "weather")
-    ran = run(shell, server, api, "--json", *weather, script("say I ask.", 'call weather {"city":"Bern"}', "say So: $results"))
+    ran = run(
+        shell, server, api, "--json", *weather, write_prompt("say I ask.", 'call weather {"city":"Bern"}', "say So: $results")
+    )
     assert ran.returncode == 0, ran.stderr
-    last = result(ran)
+    last = read_result(ran)
     assert last["status"] == "success"
     assert last["text"].startswith("So: Bern: ")
     usage = last["usage"]
     assert usage["cost_usd"] == pytest.approx((usage["input"] * 3 + usage["output"] * 15) / 1e6)
     assert min(usage["input"], usage["output"], last["steps"] - 1) > 0
-    again = run(shell, server, api, "-q", "--continue", script("say on"))
+    again = run(shell, server, api, "-q", "--continue", write_prompt("say on"))
     assert (again.stdout, again.stderr, again.returncode) == ("on\n", "", 0)
 
 
@@ -83,7 +85,7 @@ def test_it_speaks_and_calls_a_guests_tool_and_says_what_that_cost(shell: Shell,
 def test_a_wrong_key_is_told_and_never_shown(shell: Shell, server: FakeModels, api: str) -> None:
     wrong = "sk-wrong-0123456789abcdef"
     ran = run(shell, server, api, "--json", "hi", ANTHROPIC_API_KEY=wrong, OPENAI_API_KEY=wrong)
-    assert (result(ran)["status"], ran.returncode) == ("error", 3)
+    assert (read_result(ran)["status"], ran.returncode) == ("error", 3)
     assert "401" in ran.stderr
     assert wrong not in ran.stdout + ran.stderr
 
@@ -92,7 +94,7 @@ def test_a_wrong_key_is_told_and_never_shown(shell: Shell, server: FakeModels, a
 @pytest.mark.parametrize(("faults", "status"), [(2, 0), (3, 3)])
 def test_a_server_that_stumbles_is_asked_again(shell: Shell, server: FakeModels, api: str, faults: int, status: int) -> None:
     server.fault(*[Fault("status", status=500)] * faults)
-    ran = run(shell, server, api, script("say there"))
+    ran = run(shell, server, api, write_prompt("say there"))
     assert ran.returncode == status
     assert "attempt 1 of 3 in " in ran.stderr
     assert ran.stdout == ("there\n" if status == 0 else "")
@@ -100,38 +102,38 @@ def test_a_server_that_stumbles_is_asked_again(shell: Shell, server: FakeModels,
 
 @pytest.mark.req("app.run.models", "app.run.status")
 def test_an_answer_that_breaks_off_fails_the_turn_and_stays_as_far_as_it_came(shell: Shell, server: FakeModels, api: str) -> None:
-    ran = run(shell, server, api, script("say half of it", "cut"))
+    ran = run(shell, server, api, write_prompt("say half of it", "cut"))
     assert (ran.stdout, ran.returncode) == ("half of it\n" * 3, 3)  # each attempt on a line of its own
-    assert kept(shell)[1:] == ["assistant: half of it"]
-    assert run(shell, server, api, "-q", "--continue", script("say whole")).stdout == "whole\n"
+    assert read_session(shell)[1:] == ["assistant: half of it"]
+    assert run(shell, server, api, "-q", "--continue", write_prompt("say whole")).stdout == "whole\n"
 
 
 @pytest.mark.req("app.run.models", "app.run.status")
 def test_a_model_that_hangs_is_left_in_time(shell: Shell, server: FakeModels, api: str) -> None:
-    ran = run(shell, server, api, "--json", "--timeout", "0.4", script("say so far", "hang"))
-    assert (result(ran)["status"], ran.returncode) == ("cancelled", 5)
+    ran = run(shell, server, api, "--json", "--timeout", "0.4", write_prompt("say so far", "hang"))
+    assert (read_result(ran)["status"], ran.returncode) == ("cancelled", 5)
 
 
 @pytest.mark.req("app.run.interrupt", "app.run.models")
 def test_an_interrupted_call_of_the_model_leaves_a_conversation_that_it_takes(shell: Shell, server: FakeModels, api: str) -> None:
     os.mkfifo(shell.cwd / "latch")
-    prompt = script('call bash {"command":"echo begun; cat latch"}')
-    given = env(shell, server, api)
+    prompt = write_prompt('call bash {"command":"echo begun; cat latch"}')
+    given = write_settings(shell, server, api)
     with Run(shell, "--json", "--allow", "bash", prompt, env=given) as going:
-        going.until('"text":"begun')
+        going.until(r'"text":"begun\n')
         going.signal(signal.SIGINT)
         assert going.ends() == 130
-    again = run(shell, server, api, "-q", "--continue", script("say on"))  # which refuses a call without its result
+    again = run(shell, server, api, "-q", "--continue", write_prompt("say on"))  # which refuses a call without its result
     assert (again.stdout, again.stderr) == ("on\n", "")
 
 
 @pytest.mark.req("app.run.killed", "app.run.models")
 def test_a_killed_call_of_the_model_leaves_a_conversation_that_it_takes(shell: Shell, server: FakeModels, api: str) -> None:
     os.mkfifo(shell.cwd / "latch")
-    prompt = script('call bash {"command":"echo begun; cat latch"}')
-    with Run(shell, "--json", "--allow", "bash", prompt, env=env(shell, server, api)) as going:
-        going.until('"text":"begun')
+    prompt = write_prompt('call bash {"command":"echo begun; cat latch"}')
+    with Run(shell, "--json", "--allow", "bash", prompt, env=write_settings(shell, server, api)) as going:
+        going.until(r'"text":"begun\n')
         going.signal(signal.SIGKILL)
         going.ends()
-    again = run(shell, server, api, "-q", "--continue", script("say on"))
+    again = run(shell, server, api, "-q", "--continue", write_prompt("say on"))
     assert (again.stdout, again.stderr) == ("on\n", "")

@@ -14,8 +14,8 @@ import pytest
 
 from serai.store import AssistantMessage, SessionFolder, StoredSession, ToolResultMessage, UserMessage
 from serai.store.messages import StoredImage, StoredText, StoredThinking, StoredToolCall
-from tests.cli.guests import Shell, objects
-from tests.cli.inside import Inside
+from tests.support.cli.in_process_shell import InProcessShell
+from tests.support.cli.shell import Shell, parse_objects, read_lines
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\u202e"
 LONG = "\n".join(f"line {number}" for number in range(30))
@@ -23,14 +23,14 @@ AT = "2026-02-03T10:00:00Z"
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Inside:
-    return Inside(tmp_path)
+def shell(tmp_path: Path) -> InProcessShell:
+    return InProcessShell(tmp_path)
 
 
 @pytest.fixture
 def new(shell: Shell) -> Callable[..., StoredSession]:
     def make(cwd: str | Path | None = None, **about: str) -> StoredSession:
-        return SessionFolder.usual({"SERAI_HOME": str(shell.home)}).new(str(cwd or shell.cwd), **about)
+        return SessionFolder.usual({"SERAI_HOME": str(shell.home)}).create(str(cwd or shell.cwd), **about)
 
     return make
 
@@ -39,7 +39,7 @@ def new(shell: Shell) -> Callable[..., StoredSession]:
 def talk(new: Callable[..., StoredSession]) -> StoredSession:
     """A conversation with a tool, a label, and a second branch, which is the active one."""
     with new(title="make the tests pass", agent="claude", model="m1") as one:
-        asked = one.user("please make\nthe tests pass")
+        asked = one.append_user("please make\nthe tests pass")
         said = (
             StoredThinking("is there\na Makefile?"),
             StoredText("I run them."),
@@ -50,17 +50,12 @@ def talk(new: Callable[..., StoredSession]) -> StoredSession:
         end = one.say(AssistantMessage((StoredText("They pass."),), "m1", timestamp=AT))
         one.label(asked.id, "start")
         one.branch(end.id, "")
-        one.user("thank you")
+        one.append_user("thank you")
     return one
 
 
 def run(shell: Shell, *arguments: str) -> subprocess.CompletedProcess[str]:
     return shell("session", *arguments, TZ="UTC")
-
-
-def lines(ran: subprocess.CompletedProcess[str]) -> list[str]:
-    assert (ran.stderr, ran.returncode) == ("", 0)
-    return ran.stdout.splitlines()
 
 
 # -- list -------------------------------------------------------------------------------------------------------------------------
@@ -71,21 +66,21 @@ def test_list_has_the_newest_first_and_a_star_for_those_of_this_folder(shell: Sh
     made = [new(title="first", agent="claude", model="m1"), new("/srv/other", title="second")]
     for one in made:
         one.close()
-    said = lines(run(shell, "list"))
+    said = read_lines(run(shell, "list"))
     assert said[0].split() == ["id", "begun", "agent", "title", "folder"]
     assert said[1].split()[0] == made[1].id[:8]
     assert said[1].endswith("  second  /srv/other")
     assert said[2].startswith(f"*  {made[0].id[:8]}  20")
     assert said[2].endswith(f"  claude m1  first   {shell.cwd}")
-    assert len(lines(run(shell, "list", "--here"))) == 2
-    assert [form["id"] for form in objects(run(shell, "list", "--here", "--cwd", "/srv/other", "--json"))] == [made[1].id]
+    assert len(read_lines(run(shell, "list", "--here"))) == 2
+    assert [form["id"] for form in parse_objects(run(shell, "list", "--here", "--cwd", "/srv/other", "--json"))] == [made[1].id]
 
 
 @pytest.mark.req("store.cli.list")
 def test_list_as_json(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new(title="first", agent="claude", agent_session="abc") as one:
         pass
-    [form] = objects(run(shell, "list", "--json"))
+    [form] = parse_objects(run(shell, "list", "--json"))
     assert {key: form[key] for key in ("id", "title", "cwd", "agent", "agent_session", "here")} == {
         "id": one.id,
         "title": "first",
@@ -119,7 +114,7 @@ def test_without_any_sessions_that_is_said_and_nothing_is_made(shell: Shell) -> 
 
 @pytest.mark.req("store.cli.show")
 def test_show_is_the_conversation_of_the_active_branch(shell: Shell, talk: StoredSession) -> None:
-    said = lines(run(shell, "show"))
+    said = read_lines(run(shell, "show"))
     assert said[0] == "make the tests pass"
     assert said[1].startswith(f"  {talk.id}, claude, m1, {shell.cwd}, 20")
     assert said[3].startswith("you  20")
@@ -146,35 +141,35 @@ def test_show_is_the_conversation_of_the_active_branch(shell: Shell, talk: Store
 
 @pytest.mark.req("store.cli.show")
 def test_show_can_be_full_and_can_be_the_end_only(shell: Shell, talk: StoredSession) -> None:
-    full = lines(run(shell, "show", "--full"))
+    full = read_lines(run(shell, "show", "--full"))
     assert "  line 29" in full
     assert full[full.index("  (thinks) is there") + 1] == "  (thinks) a Makefile?"
-    said = lines(run(shell, "show", talk.id[:6], "--last", "1"))
+    said = read_lines(run(shell, "show", talk.id[:6], "--last", "1"))
     assert said[2] == "(4 earlier messages)"
     assert said[-1] == "  thank you"
     assert len(said) == 6
-    assert lines(run(shell, "show", "--last", "0"))[2:] == ["(5 earlier messages)"]
+    assert read_lines(run(shell, "show", "--last", "0"))[2:] == ["(5 earlier messages)"]
     assert "earlier" not in run(shell, "show", "--last", "99").stdout
 
 
 @pytest.mark.req("store.cli.show")
 def test_show_as_json_has_each_message(shell: Shell, talk: StoredSession) -> None:
-    forms = objects(run(shell, "show", "--json"))
+    forms = parse_objects(run(shell, "show", "--json"))
     assert [form["role"] for form in forms] == ["user", "assistant", "tool_result", "assistant", "user"]
     assert forms[0]["content"] == "please make\nthe tests pass"
     assert forms[1]["content"][2] == {"type": "tool_call", "id": "c1", "name": "bash", "arguments": {"command": "make test"}}
-    assert objects(run(shell, "show", "--json", "--last", "1")) == forms[-1:]
+    assert parse_objects(run(shell, "show", "--json", "--last", "1")) == forms[-1:]
 
 
 @pytest.mark.req("store.cli.show")
 def test_without_an_id_the_latest_of_this_folder_is_meant(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new() as first, new() as second, new("/srv/other") as other:
-        second.user("second")
-        other.user("other")
+        second.append_user("second")
+        other.append_user("other")
         os.utime(first.file, (1, 1))
-    assert "  second" in lines(run(shell, "show"))
-    assert "  other" in lines(run(shell, "show", "--cwd", "/srv/other"))
-    assert "  other" in lines(run(shell, "show", other.file))
+    assert "  second" in read_lines(run(shell, "show"))
+    assert "  other" in read_lines(run(shell, "show", "--cwd", "/srv/other"))
+    assert "  other" in read_lines(run(shell, "show", other.file))
     ran = run(shell, "show", "--cwd", "/")
     said = "serai: /: this folder has no sessions\n`serai session list` shows what there is\n"
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", said, 1)
@@ -206,7 +201,7 @@ def test_what_cannot_be_read_of_a_session_is_told_beside_it(shell: Shell, talk: 
 
 @pytest.mark.req("store.cli.tree")
 def test_tree_has_every_branch_the_labels_and_stars_for_the_active_one(shell: Shell, talk: StoredSession) -> None:
-    shown = lines(run(shell, "tree"))[2:]
+    shown = read_lines(run(shell, "tree"))[2:]
     assert [line[:2] for line in shown] == ["* "] * 6 + ["  "]
     assert shown[0].endswith("  user  please make the tests pass  [start]")
     assert shown[3].endswith("  assistant  They pass.")
@@ -220,7 +215,7 @@ def test_tree_has_every_branch_the_labels_and_stars_for_the_active_one(shell: Sh
 
 @pytest.mark.req("store.cli.tree")
 def test_tree_as_json(shell: Shell, talk: StoredSession) -> None:
-    forms = objects(run(shell, "tree", "--json"))
+    forms = parse_objects(run(shell, "tree", "--json"))
     assert [form["type"] for form in forms] == [
         "user",
         "assistant",
@@ -238,10 +233,10 @@ def test_tree_as_json(shell: Shell, talk: StoredSession) -> None:
 def test_a_long_chain_goes_straight_down_and_many_forks_not_out_of_sight(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new() as one:
         for number in range(60):
-            last = one.user(f"step {number}")
-            one.user("aside")
+            last = one.append_user(f"step {number}")
+            one.append_user("aside")
             one.branch(last.id)
-    shown = lines(run(shell, "tree"))[2:]
+    shown = read_lines(run(shell, "tree"))[2:]
     assert len(shown) == 180
     assert max(len(line) - len(line[2:].lstrip(" +")) for line in shown) <= 2 + 2 * 20
 
@@ -290,8 +285,8 @@ def test_export_as_json_is_a_session_again(shell: Shell, talk: StoredSession, tm
     path = tmp_path / "copy.jsonl"
     path.write_text(run(shell, "export", "--json").stdout)
     with StoredSession(str(path)) as copy, StoredSession(talk.file) as one:
-        assert copy.messages() == one.messages()
-        assert [entry.id for entry in copy.path()] == [entry.id for entry in one.path()]
+        assert copy.read_messages() == one.read_messages()
+        assert [entry.id for entry in copy.read_path()] == [entry.id for entry in one.read_path()]
         assert copy.meta == one.meta
 
 
@@ -313,14 +308,14 @@ def test_export_as_json_is_a_session_again(shell: Shell, talk: StoredSession, tm
     ],
 )
 def test_nothing_of_a_session_acts_on_the_terminal(shell: Shell, new: Callable[..., StoredSession], arguments: list[str]) -> None:
-    hostile(new)
+    write_hostile_session(new)
     ran = run(shell, *arguments)
     assert ran.returncode == 0
     assert not {"\x1b", "\x07", "\u202e", "\r"} & set(ran.stdout + ran.stderr)
     assert "\x1b[2J".encode("unicode_escape").decode() in ran.stdout or "\\u001b[2J" in ran.stdout
 
 
-def hostile(new: Callable[..., StoredSession]) -> StoredSession:
+def write_hostile_session(new: Callable[..., StoredSession]) -> StoredSession:
     with new(title=f"{HOSTILE}\nyou", agent=HOSTILE, model=HOSTILE) as one:
         first = one.say(UserMessage(f"{HOSTILE}\r\n\nclaude", (StoredText(HOSTILE), StoredImage("aGk=", HOSTILE)), HOSTILE))
         one.say(
@@ -329,7 +324,7 @@ def hostile(new: Callable[..., StoredSession]) -> StoredSession:
             )
         )
         one.say(ToolResultMessage(HOSTILE, HOSTILE, (StoredText(HOSTILE),), True))
-        one.entry(f"ext:{HOSTILE}", {HOSTILE: HOSTILE})
+        one.append_entry(f"ext:{HOSTILE}", {HOSTILE: HOSTILE})
         one.label(first.id, HOSTILE)
     return one
 
@@ -337,7 +332,7 @@ def hostile(new: Callable[..., StoredSession]) -> StoredSession:
 @pytest.mark.req("store.cli.show")
 @pytest.mark.parametrize(("term", "no_color", "coloured"), [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)])
 def test_there_are_colours_unless_somebody_wants_none(
-    shell: Inside, talk: StoredSession, term: str, no_color: str, coloured: bool
+    shell: InProcessShell, talk: StoredSession, term: str, no_color: str, coloured: bool
 ) -> None:
     shell.coloured = True
     assert ("\x1b[" in shell("session", "show", TERM=term, NO_COLOR=no_color).stdout) is coloured
@@ -346,8 +341,8 @@ def test_there_are_colours_unless_somebody_wants_none(
 @pytest.mark.req("store.cli.terminal")
 def test_no_text_can_be_taken_for_a_heading(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new() as one:
-        one.user("hello\n\nclaude  2026-01-01 00:00:00\nI agree.")
-    headings = [line for line in lines(run(shell, "show"))[2:] if line and not line.startswith("  ")]
+        one.append_user("hello\n\nclaude  2026-01-01 00:00:00\nI agree.")
+    headings = [line for line in read_lines(run(shell, "show"))[2:] if line and not line.startswith("  ")]
     assert len(headings) == 1
 
 
@@ -371,7 +366,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(shell: Shell, talk: Stor
 
 @pytest.mark.req("store.cli.terminal", "store.cli.export")
 def test_a_page_goes_into_a_pipe_as_it_is_and_is_spelt_out_on_a_terminal(shell: Shell, new: Callable[..., StoredSession]) -> None:
-    one = hostile(new)
+    one = write_hostile_session(new)
     assert "\x1b[2J" in run(shell, "export").stdout
     master, slave = pty.openpty()
     try:

@@ -18,7 +18,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MODULES", "lines"]
+__all__ = ["MODULES", "list_lines"]
 
 MODULES = (
     "serai",
@@ -40,7 +40,7 @@ _PLAIN = (bool, int, float, str, bytes, type(None))
 _SPECIAL = ("__aenter__", "__aexit__", "__aiter__", "__await__", "__call__", "__enter__", "__exit__", "__iter__", "__len__")
 
 
-def lines() -> list[str]:
+def list_lines() -> list[str]:
     """One line per public name and per public member of a class."""
     return [line for module in MODULES for line in _module(module)]
 
@@ -60,7 +60,7 @@ def _module(module: str) -> Iterator[str]:
 
 
 def _class(owner: type, module: str) -> str:
-    bases = [base.__name__ for base in owner.__mro__[1:] if base in _public(module) or base.__module__ == "builtins"]
+    bases = [base.__name__ for base in owner.__mro__[1:] if base in _find_public(module) or base.__module__ == "builtins"]
     told = f" is {', '.join(bases)}" if bases != ["object"] else ""
     if issubclass(owner, enum.Enum):
         return f" = {', '.join(f'{member.name}={member.value!r}' for member in owner)}{told}"
@@ -149,20 +149,20 @@ def _annotation(annotation: object, module: str) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = _FORWARD.sub(r"\1", text)
     text = _WORD.sub(lambda match: match[0].rpartition(".")[2], text)
-    return text if all(word in _known(module) for word in _WORD.findall(_STRING.sub("", text))) else "*"
+    return text if all(word in _find_known(module) for word in _WORD.findall(_STRING.sub("", text))) else "*"
 
 
 @functools.cache
-def _public(module: str) -> frozenset[type]:
+def _find_public(module: str) -> frozenset[type]:
     """The public classes that a signature of this module may name: its own and those of `serai`."""
     modules = [importlib.import_module(name) for name in {module, "serai" if module != "serai.sdk" else module}]
     return frozenset(value for found in modules for name in found.__all__ if inspect.isclass(value := getattr(found, name)))
 
 
 @functools.cache
-def _known(module: str) -> frozenset[str]:
+def _find_known(module: str) -> frozenset[str]:
     names = {*dir(builtins), *typing.__all__, *collections.abc.__all__, *types.__all__, "Path", "PathLike"}
-    return frozenset(names | {value.__name__ for value in _public(module)})
+    return frozenset(names | {value.__name__ for value in _find_public(module)})
 
 
 def _constant(value: object) -> str:

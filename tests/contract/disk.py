@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.contract.place import DATA, Place
 from tests.contract.program import Program, Ran
 
-__all__ = ["CLOCK", "copy", "outputs"]
+__all__ = ["CLOCK", "copy_place", "iter_outputs"]
 
 DISK = DATA / "disk"
 WRITTEN_AT = "/tmp/serai-contract"
@@ -80,9 +80,9 @@ _NEW = (
 )
 
 
-def outputs(program: Program, root: Path) -> Iterator[tuple[str, str]]:
+def iter_outputs(program: Program, root: Path) -> Iterator[tuple[str, str]]:
     """Returns the file name and the text of each command on a copy of the files."""
-    place = copy(program, root)
+    place = copy_place(program, root)
     for number, arguments in enumerate((*READERS, *WRITERS)):
         words = [word for word in arguments if re.fullmatch(r"[a-z]+", word)]
         writes = arguments[0] == "run"
@@ -93,7 +93,7 @@ def outputs(program: Program, root: Path) -> Iterator[tuple[str, str]]:
         yield f"{number:02}-{'-'.join(words[:3])}.txt", text
 
 
-def copy(program: Program, root: Path) -> Place:
+def copy_place(program: Program, root: Path) -> Place:
     """The files with the modes and times that Serai gave them, and with the new folder where a path has to exist."""
     for name in ("home", "project"):
         shutil.copytree(DISK / name, root / name)

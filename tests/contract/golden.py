@@ -9,58 +9,56 @@ from tests.contract import api, disk, helptext, jsonkeys, settings, statuses
 from tests.contract.place import DATA, Place
 from tests.contract.program import Program
 
-__all__ = ["agreed", "api_text", "config_text", "disk_texts", "entry_text", "help_texts", "json_keys", "status_table", "toml"]
-
 Table = dict[str, list[str]]
 
 
-def agreed(name: str) -> str:
+def read_agreed(name: str) -> str:
     """The text of a file below `data`; empty when there is none."""
     path = DATA / name
     return path.read_text() if path.exists() else ""
 
 
-def help_texts(program: Program, root: Path) -> dict[str, str]:
-    pages = helptext.pages(Place(program, root))
+def read_help_texts(program: Program, root: Path) -> dict[str, str]:
+    pages = helptext.read_pages(Place(program, root))
     return {f"help/{command.replace(' ', '_')}.txt": page for command, page in pages.items()}
 
 
-def api_text() -> str:
-    return _text(api.lines())
+def read_api_text() -> str:
+    return _join_lines(api.list_lines())
 
 
-def config_text(program: Program, root: Path) -> str:
-    return _text(settings.config_keys(Place(program, root)))
+def read_config_text(program: Program, root: Path) -> str:
+    return _join_lines(settings.list_config_keys(Place(program, root)))
 
 
-def entry_text(program: Program, root: Path) -> str:
-    return _text(settings.entry_points(Place(program, root)))
+def read_entry_text(program: Program, root: Path) -> str:
+    return _join_lines(settings.list_entry_points(Place(program, root)))
 
 
-def disk_texts(program: Program, root: Path) -> dict[str, str]:
-    return {f"disk/expected/{name}": text for name, text in disk.outputs(program, root)}
+def read_disk_texts(program: Program, root: Path) -> dict[str, str]:
+    return {f"disk/expected/{name}": text for name, text in disk.iter_outputs(program, root)}
 
 
-def json_keys(program: Program, root: Path) -> Table:
-    ran = jsonkeys.scenario(Place(program, root / "new"), disk.copy(program, root / "old"))
-    return {name: jsonkeys.keys(name, one) for name, one in ran}
+def read_json_keys(program: Program, root: Path) -> Table:
+    ran = jsonkeys.iter_scenario(Place(program, root / "new"), disk.copy_place(program, root / "old"))
+    return {name: jsonkeys.list_keys(name, one) for name, one in ran}
 
 
-def status_table(program: Program, root: Path) -> dict[str, int]:
+def read_status_table(program: Program, root: Path) -> dict[str, int]:
     place = Place(program, root)
-    return {name: ran.status for name, ran in (*statuses.in_a_box(place), *statuses.statuses(place))}
+    return {name: ran.status for name, ran in (*statuses.iter_box_statuses(place), *statuses.iter_statuses(place))}
 
 
-def toml(table: Mapping[str, Sequence[str] | int]) -> str:
+def format_toml(table: Mapping[str, Sequence[str] | int]) -> str:
     """The table as TOML with sorted keys, one item of a list per line."""
-    return "\n".join(f'"{name}" = {_value(value)}' for name, value in sorted(table.items())) + "\n"
+    return "\n".join(f'"{name}" = {_format_value(value)}' for name, value in sorted(table.items())) + "\n"
 
 
-def _value(value: Sequence[str] | int) -> str:
+def _format_value(value: Sequence[str] | int) -> str:
     if isinstance(value, int):
         return str(value)
     return "[\n" + "".join(f"  '{item}',\n" for item in value) + "]"
 
 
-def _text(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)

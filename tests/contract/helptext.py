@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.contract.place import Place
 
-__all__ = ["pages"]
+__all__ = ["read_pages"]
 
 
-def pages(place: Place) -> dict[str, str]:
+def read_pages(place: Place) -> dict[str, str]:
     """Returns the help by command path: `guest grant` for `serai guest grant --help`; `serai` for the program itself."""
     found: dict[str, str] = {}
     waiting: list[tuple[str, ...]] = [()]
@@ -16,10 +16,10 @@ def pages(place: Place) -> dict[str, str]:
         ran = place(*path, "--help")
         assert (ran.status, ran.stderr) == (0, ""), ran
         found[" ".join(path) or "serai"] = ran.stdout
-        waiting += [(*path, name) for name in _commands(ran.stdout)]
+        waiting += [(*path, name) for name in _parse_commands(ran.stdout)]
     return dict(sorted(found.items()))
 
 
-def _commands(page: str) -> list[str]:
+def _parse_commands(page: str) -> list[str]:
     rows = page.partition("\nCommands:\n")[2].splitlines()
     return [row.split()[0] for row in rows if row.startswith("  ") and not row.startswith("   ")]

@@ -18,7 +18,7 @@ from tests.contract.disk import CLOCK
 from tests.contract.place import EXAMPLES, Place
 from tests.contract.program import Ran
 
-__all__ = ["NEED_A_BOX", "keys", "scenario"]
+__all__ = ["NEED_A_BOX", "iter_scenario", "list_keys"]
 
 # Rows that a machine without a working sandbox cannot produce.
 NEED_A_BOX = ("box create", "box exec", "box list", "box show")
@@ -51,14 +51,14 @@ RULES = '[[rule]]\nid = "tests"\ndecide = "allow"\ntool = "bash"\ncommand = "mak
 SETTINGS = 'agent = "claude"\n[guest.weather]\nenv = ["WEATHER_TOKEN"]\n'
 
 
-def scenario(place: Place, disk: Place) -> Iterator[tuple[str, Ran]]:
+def iter_scenario(place: Place, disk: Place) -> Iterator[tuple[str, Ran]]:
     """Runs the commands in `place`, and in `disk`, which holds the old files, those that need a past. Returns each by its name."""
     weather, harbour = EXAMPLES / "zot" / "weather-python", EXAMPLES / "piglet" / "by-hand"
     hook = _write(place.root / "token.sh", HOOK, 0o755)
     claude = ScriptedClaude(place.root / "bin", Script().init().calls("t1", command="echo one").text("one").result("one"))
     _write(place.home / "config.toml", f'[agents.claude]\npath = "{claude.path}"\n[limits]\nagent_first = 50\n')
     project = re.sub("[^A-Za-z0-9]", "-", str(place.project))
-    _write(place.root / ".claude" / "projects" / project / f"{TRANSCRIPT}.jsonl", _transcript())
+    _write(place.root / ".claude" / "projects" / project / f"{TRANSCRIPT}.jsonl", _build_transcript())
 
     def run(name: str, *arguments: str | Path) -> tuple[str, Ran]:
         return name, place(*name.split(), *arguments, "--json")
@@ -138,7 +138,7 @@ def scenario(place: Place, disk: Place) -> Iterator[tuple[str, Ran]]:
         place("box", "destroy", "web")
 
 
-def keys(name: str, ran: Ran) -> list[str]:
+def list_keys(name: str, ran: Ran) -> list[str]:
     """The key paths of all lines."""
     if name in COMMON:
         return sorted(set.intersection(*(set(line) for line in ran.objects)))
@@ -146,18 +146,18 @@ def keys(name: str, ran: Ran) -> list[str]:
     found: set[str] = set()
     for line in ran.objects:
         before = f"{kind}={line[kind]} " if kind else ""
-        found |= {before + path for path in _paths(line, "", MAPS.get(name, ()))}
+        found |= {before + path for path in _iter_paths(line, "", MAPS.get(name, ()))}
     return sorted(found)
 
 
-def _paths(value: Any, at: str, maps: tuple[str, ...]) -> Iterator[str]:
+def _iter_paths(value: Any, at: str, maps: tuple[str, ...]) -> Iterator[str]:
     if isinstance(value, dict) and value and at.rpartition(".")[2] not in OPAQUE:
         for key, item in value.items():
             name = "*" if at in maps else key
-            yield from _paths(item, f"{at}.{name}" if at else name, maps)
+            yield from _iter_paths(item, f"{at}.{name}" if at else name, maps)
     elif isinstance(value, list) and value and isinstance(value[0], dict | list):
         for item in value:
-            yield from _paths(item, f"{at}[]", maps)
+            yield from _iter_paths(item, f"{at}[]", maps)
     else:
         yield at
 
@@ -169,7 +169,7 @@ def _write(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def _transcript() -> str:
+def _build_transcript() -> str:
     at = "2026-02-03T10:00:00.000Z"
     usage = {"input_tokens": 1, "output_tokens": 2}
     said = {"id": "m1", "role": "assistant", "model": "m1", "content": [{"type": "text", "text": "hello"}], "usage": usage}

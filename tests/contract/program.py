@@ -23,6 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from tests.support.cli.fork_server import end_with
+
 __all__ = ["ROOT", "Program", "Ran"]
 
 ROOT = Path(__file__).parents[2]
@@ -166,4 +168,4 @@ if __name__ == "__main__":
         importlib.import_module(module.name)
     gc.freeze()
     _serve()
-    main()
+    end_with(main)

@@ -7,14 +7,14 @@ import importlib.util
 
 from tests.contract.place import DATA, Place
 
-__all__ = ["config_keys", "entry_points"]
+__all__ = ["list_config_keys", "list_entry_points"]
 
 VARIABLES = ("SERAI_DEFAULT_MODEL", "PIGLET_DEFAULT_MODEL", "SERAI_SMALL_MODEL", "PIGLET_SMALL_MODEL")
 PROGRAMS = ("serai", "serai.testing.claude", "serai.testing.models")
 DECLARED = "[serai.agents]\ncontract = contract_agents:open\n\n[serai.guests]\ncontract = contract_guests:adapter\n"
 
 
-def config_keys(place: Place) -> list[str]:
+def list_config_keys(place: Place) -> list[str]:
     """One line per key with where its value comes from, for `data/config.toml` and for each variable."""
     (place.home / "config.toml").write_text((DATA / "config.toml").read_text().replace("/opt/", f"{place.root}/"))
     key = place.root / "boxes.key"
@@ -32,7 +32,7 @@ def config_keys(place: Place) -> list[str]:
     return sorted(lines)
 
 
-def entry_points(place: Place) -> list[str]:
+def list_entry_points(place: Place) -> list[str]:
     """The console script, the modules that run with `python -m`, and the groups in which other packages are found."""
     scripts = importlib.metadata.distribution("serai").entry_points.select(group="console_scripts")
     lines = [f"console_scripts: {script.name} = {script.value}" for script in scripts]
@@ -44,12 +44,12 @@ def entry_points(place: Place) -> list[str]:
     (folder / "entry_points.txt").write_text(DECLARED)
     if any(line["name"] == "contract" for line in place("agent", "list", "--json").objects):
         lines.append("group serai.agents")
-    if _guest_of(place, "contract") != _guest_of(place, "unknown"):
+    if _find_guest(place, "contract") != _find_guest(place, "unknown"):
         lines.append("group serai.guests")
     return lines
 
 
-def _guest_of(place: Place, dialect: str) -> str:
+def _find_guest(place: Place, dialect: str) -> str:
     """What is said of a guest of this dialect, whatever its name."""
     folder = place.root / dialect
     folder.mkdir()

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.contract.place import EXAMPLES, Place
 from tests.contract.program import Ran
 
-__all__ = ["statuses"]
+__all__ = ["iter_statuses"]
 
 # Guests in shell, each with one tool: it answers with an error, or the guest ends when the tool is called.
 FAILS = """#!/bin/sh
@@ -33,13 +33,13 @@ exit 3
 FAILING_HOOK = "#!/bin/sh\ncat >/dev/null\necho no quota >&2\nexit 4\n"
 
 
-def statuses(place: Place) -> Iterator[tuple[str, Ran]]:
+def iter_statuses(place: Place) -> Iterator[tuple[str, Ran]]:
     """Runs one command per status and kind of command. Returns each by what it shows."""
     weather, guard = EXAMPLES / "zot" / "weather-python", EXAMPLES / "zot" / "guard-python"
-    fails = _guest(place.root / "fails", FAILS)
-    crashes = _guest(place.root / "crashes", CRASHES)
-    down = _guest(place.root / "down", "#!/bin/sh\nexit 1\n", "guard = true\n")
-    hook = _program(place.root / "hook.sh", FAILING_HOOK)
+    fails = _write_guest(place.root / "fails", FAILS)
+    crashes = _write_guest(place.root / "crashes", CRASHES)
+    down = _write_guest(place.root / "down", "#!/bin/sh\nexit 1\n", "guard = true\n")
+    hook = _write_program(place.root / "hook.sh", FAILING_HOOK)
 
     def call(tool: str, arguments: str, *guests: Path) -> Ran:
         return place("tool", "call", tool, arguments, *(word for guest in guests for word in ("--guest", guest)))
@@ -102,9 +102,9 @@ def statuses(place: Place) -> Iterator[tuple[str, Ran]]:
     yield "run: settings are broken", place(*parrot, "hello")
 
 
-def in_a_box(place: Place) -> Iterator[tuple[str, Ran]]:
+def iter_box_statuses(place: Place) -> Iterator[tuple[str, Ran]]:
     """Those that need a working sandbox; nothing where there is none."""
-    script = _program(place.root / "init.sh", "#!/bin/sh\nexit 9\n")
+    script = _write_program(place.root / "init.sh", "#!/bin/sh\nexit 9\n")
     if place("box", "create", "web").status == 0:
         yield "box exec: that of the command", place("box", "exec", "web", "exit 7")
         yield "box exec: killed by a signal", place("box", "exec", "web", "kill -9 $$")
@@ -117,15 +117,15 @@ def in_a_box(place: Place) -> Iterator[tuple[str, Ran]]:
         yield "box destroy: done", place("box", "destroy", "web", "half")
 
 
-def _program(path: Path, text: str) -> Path:
+def _write_program(path: Path, text: str) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
     return path
 
 
-def _guest(folder: Path, program: str, settings: str = "") -> Path:
-    _program(folder / "guest.sh", program)
+def _write_guest(folder: Path, program: str, settings: str = "") -> Path:
+    _write_program(folder / "guest.sh", program)
     (folder / "extension.json").write_text(json.dumps({"name": folder.name, "version": "1.0.0", "exec": "./guest.sh"}))
     if settings:
         (folder / "guest.toml").write_text(settings)

@@ -20,13 +20,13 @@ from tests.contract.program import Program
 HINT = "if an issue names this change: python -m tests.contract.write"
 HELP = sorted(f"help/{path.name}" for path in (DATA / "help").glob("*.txt"))
 DISK = sorted(f"disk/expected/{path.name}" for path in (DATA / "disk" / "expected").glob("*.txt"))
-JSON = tomllib.loads(golden.agreed("json_keys.toml"))
-STATUSES = tomllib.loads(golden.agreed("exit_statuses.toml"))
+JSON = tomllib.loads(golden.read_agreed("json_keys.toml"))
+STATUSES = tomllib.loads(golden.read_agreed("exit_statuses.toml"))
 
 
 def assert_same(name: str, now: str) -> None:
     """Fails with a diff of the two texts."""
-    then = golden.agreed(name)
+    then = golden.read_agreed(name)
     if now != then:
         diff = difflib.unified_diff(then.splitlines(), now.splitlines(), f"data/{name}", "now", lineterm="", n=1)
         pytest.fail("\n".join([*diff, HINT]), pytrace=False)
@@ -34,22 +34,22 @@ def assert_same(name: str, now: str) -> None:
 
 @pytest.fixture(scope="module")
 def help_texts(program: Program, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return golden.help_texts(program, tmp_path_factory.mktemp("help") / "place")
+    return golden.read_help_texts(program, tmp_path_factory.mktemp("help") / "place")
 
 
 @pytest.fixture(scope="module")
 def disk_texts(program: Program, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return golden.disk_texts(program, tmp_path_factory.mktemp("disk") / "place")
+    return golden.read_disk_texts(program, tmp_path_factory.mktemp("disk") / "place")
 
 
 @pytest.fixture(scope="module")
 def json_keys(program: Program, tmp_path_factory: pytest.TempPathFactory) -> golden.Table:
-    return golden.json_keys(program, tmp_path_factory.mktemp("json"))
+    return golden.read_json_keys(program, tmp_path_factory.mktemp("json"))
 
 
 @pytest.fixture(scope="module")
 def status_table(program: Program, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    return golden.status_table(program, tmp_path_factory.mktemp("statuses") / "place")
+    return golden.read_status_table(program, tmp_path_factory.mktemp("statuses") / "place")
 
 
 # -- the command line
@@ -96,15 +96,15 @@ def test_exit_status_is_unchanged(status_table: Mapping[str, int], name: str) ->
 
 
 def test_public_names_and_signatures_are_unchanged() -> None:
-    assert_same("api.txt", golden.api_text())
+    assert_same("api.txt", golden.read_api_text())
 
 
 def test_configuration_keys_are_unchanged(program: Program, tmp_path: Path) -> None:
-    assert_same("config_keys.txt", golden.config_text(program, tmp_path / "place"))
+    assert_same("config_keys.txt", golden.read_config_text(program, tmp_path / "place"))
 
 
 def test_entry_points_are_unchanged(program: Program, tmp_path: Path) -> None:
-    assert_same("entry_points.txt", golden.entry_text(program, tmp_path / "place"))
+    assert_same("entry_points.txt", golden.read_entry_text(program, tmp_path / "place"))
 
 
 # -- files on disk

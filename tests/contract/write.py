@@ -21,12 +21,12 @@ def main() -> None:
         (DATA / folder).mkdir()
     with Program() as program, tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        texts = golden.help_texts(program, root / "help") | golden.disk_texts(program, root / "disk")
-        texts["api.txt"] = golden.api_text()
-        texts["config_keys.txt"] = golden.config_text(program, root / "config")
-        texts["entry_points.txt"] = golden.entry_text(program, root / "entry")
-        texts["json_keys.toml"] = golden.toml(golden.json_keys(program, root / "json"))
-        texts["exit_statuses.toml"] = golden.toml(golden.status_table(program, root / "statuses"))
+        texts = golden.read_help_texts(program, root / "help") | golden.read_disk_texts(program, root / "disk")
+        texts["api.txt"] = golden.read_api_text()
+        texts["config_keys.txt"] = golden.read_config_text(program, root / "config")
+        texts["entry_points.txt"] = golden.read_entry_text(program, root / "entry")
+        texts["json_keys.toml"] = golden.format_toml(golden.read_json_keys(program, root / "json"))
+        texts["exit_statuses.toml"] = golden.format_toml(golden.read_status_table(program, root / "statuses"))
     for name, text in texts.items():
         (DATA / name).write_text(text)
     print(f"{len(texts)} files in {DATA}")

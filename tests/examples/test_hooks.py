@@ -41,14 +41,14 @@ def test_every_example_is_known_here_and_can_be_executed() -> None:
         assert os.access(EXAMPLES / name, os.X_OK), name
 
 
-async def nothing(*_: str) -> None:
+async def do_nothing(*_: str) -> None:
     pass
 
 
 @minting
 async def test_a_token_lives_as_long_as_its_box(name: str, tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner) -> None:
     runner = HookRunner([Hook(str(EXAMPLES / name))], spawner=spawner, limits=Limits(), environ=environ)
-    outcome = await runner.create(BOX, str(tmp_path), nothing)
+    outcome = await runner.create(BOX, str(tmp_path), do_nothing)
     assert outcome.error is None
     [(key, state)] = outcome.states.items()
     [file] = outcome.files
@@ -82,7 +82,7 @@ async def test_without_a_token_server_there_is_no_box(
 ) -> None:
     del environ["TOKENS_DIR"]
     runner = HookRunner([Hook(str(EXAMPLES / name))], spawner=spawner, limits=Limits(), environ=environ)
-    outcome = await runner.create(BOX, str(tmp_path), nothing)
+    outcome = await runner.create(BOX, str(tmp_path), do_nothing)
     assert outcome.error is not None
     assert "TOKENS_DIR: set it to the folder of the token server" in outcome.error.message
 
@@ -99,7 +99,7 @@ async def test_the_shell_script_takes_its_token_back_when_it_fails_afterwards(
     jq.chmod(0o755)
     environ["PATH"] = f"{jq.parent}:{environ['PATH']}"
     runner = HookRunner([Hook(str(EXAMPLES / "token.sh"))], spawner=spawner, limits=Limits(), environ=environ)
-    outcome = await runner.create(BOX, str(tmp_path), nothing)
+    outcome = await runner.create(BOX, str(tmp_path), do_nothing)
     assert outcome.error is not None
     assert outcome.states == {}
     assert (tmp_path / "seen").read_text().strip()  # it had been minted
@@ -108,7 +108,7 @@ async def test_the_shell_script_takes_its_token_back_when_it_fails_afterwards(
 
 async def test_the_one_by_hand_has_three_files_and_no_state(tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner) -> None:
     runner = HookRunner([Hook(str(EXAMPLES / "by_hand.py"))], spawner=spawner, limits=Limits(), environ=environ)
-    outcome = await runner.create(BOX, str(tmp_path), nothing)
+    outcome = await runner.create(BOX, str(tmp_path), do_nothing)
     assert (outcome.error, outcome.states) == (None, {})
     about = {file.path: (file.mode, file.content) for file in outcome.files}
     assert about["/etc/box-id"] == (0o644, b"sample\n")

@@ -15,9 +15,9 @@ from serai.host import Host
 from serai.testing.conformance import checker
 from serai.testing.piglet_host.host import PigletHost, Transport
 from serai.testing.piglet_host.messages import HostError
-from tests.cli.guests import Shell
-from tests.cli.runs import result, run, script
-from tests.typescript import runnable
+from tests.support.cli.run_process import read_result, run, write_prompt
+from tests.support.cli.shell import Shell
+from tests.support.typescript import copy_runnable
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "piglet"
@@ -52,12 +52,12 @@ def example(tmp_path: Path) -> Example:
     """The folder of an example, such that this machine can run it."""
 
     def folder(name: str) -> Path:
-        return runnable(EXAMPLES / name, tmp_path / name) if name == "typescript" else EXAMPLES / name
+        return copy_runnable(EXAMPLES / name, tmp_path / name) if name == "typescript" else EXAMPLES / name
 
     return folder
 
 
-def transports(name: str) -> list[Transport]:
+def list_transports(name: str) -> list[Transport]:
     return ["stdio"] if name == "typescript" else ["fd", "stdio"]  # the last as the origin's TypeScript SDK does
 
 
@@ -78,7 +78,7 @@ def test_its_manifest_has_the_fields_of_the_spec(name: str) -> None:
 @every_example
 def test_it_registers_what_it_offers_and_answers_on_every_way(name: str, example: Example) -> None:
     tool, args, text = CALLS[name]
-    for transport in transports(name):
+    for transport in list_transports(name):
         with PigletHost(example(name), transport=transport) as host:
             offered = {
                 (kind, params.get("name") or params.get("title") or params.get("key"))
@@ -90,6 +90,7 @@ def test_it_registers_what_it_offers_and_answers_on_every_way(name: str, example
             assert (host.shutdown(), host.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @every_example
 def test_it_keeps_to_the_protocol(name: str, example: Example) -> None:
     tool, args, _ = CALLS[name]
@@ -150,7 +151,7 @@ async def test_all_of_them_live_in_one_house(example: Example, tmp_path: Path) -
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SERAI_HOME": str(tmp_path / "home")}
     folders = [example(name) for name in NAMES]
     async with Host.discover(tmp_path, guests=folders, installed=False, environ=environ) as host:
-        assert host.report.ok, host.report.lines()
+        assert host.report.ok, host.report.to_lines()
         assert [row.id for row in host.report.guests] == ["piglet:harbour", "piglet:lookout", "piglet:glossary"]
         for tool, args, text in CALLS.values():
             assert (await host.call_tool(tool, args)).text == text
@@ -171,8 +172,8 @@ def test_zot_and_piglet_guard_each_others_tools_in_one_run(shell: Shell) -> None
         'bash {"command": "git push --force"}': "harbour master: nothing is pushed by force from here",
     }
     for call, text in calls.items():
-        ran = run(shell, "--no-ext", *options, "--allow", "weather", "--allow", "tide", "--json", script(f"call {call}"))
-        assert (ran.returncode, result(ran)["status"]) == (0, "success"), ran.stderr
+        ran = run(shell, "--no-ext", *options, "--allow", "weather", "--allow", "tide", "--json", write_prompt(f"call {call}"))
+        assert (ran.returncode, read_result(ran)["status"]) == (0, "success"), ran.stderr
         assert text in ran.stdout, call
 
 
@@ -181,13 +182,13 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def readme_commands() -> list[str]:
+def read_readme_commands() -> list[str]:
     text = (EXAMPLES / "README.md").read_text()
     blocks = text.split("```sh\n")[1:]
     return [line for block in blocks for line in block.partition("```")[0].splitlines()]
 
 
-@pytest.mark.parametrize("line", readme_commands())
+@pytest.mark.parametrize("line", read_readme_commands())
 def test_what_the_readme_says_is_done(line: str, shell: Shell, example: Example) -> None:
     words = shlex.split(line)
     assert words.pop(0) == "serai"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from serai.host.guest_manifest import GuestManifest
-from serai.host.panels import fitting
+from serai.host.panels import fit_action
 from serai.model.actions import Action, Display, NoAction, Notice, Overlay, SetStatus, SetWidget, ShowOverlay
 from serai.model.surface import ScriptedSurface
-from tests.host.guests import Window, heard, make, opened
+from tests.support.host.zot_guests import AwaitableSurface, make, open_host, read_frames
 
 TALKER = """
 hello(tool("heard"), command("show"), ready=False)
@@ -29,21 +29,21 @@ for frame in frames():
 
 @pytest.mark.req("zot.ours.2.2-notes-buffered", "zot.edge.06")
 async def test_what_was_said_before_a_surface_was_there_is_shown_once_it_is(tmp_path: Path) -> None:
-    async with opened(tmp_path, make(tmp_path, TALKER)) as host:
+    async with open_host(tmp_path, make(tmp_path, TALKER)) as host:
         await host.call_tool("heard", {"say": [["info", "after ready"]]})
-        window = Window()
+        window = AwaitableSurface()
         host.attach(window)
         assert window.actions == [Notice("before ready", "warn", "probe"), Notice("after ready", "info", "probe")]
         await host.call_tool("heard", {"say": [["success", "now"]]})
         assert window.actions[2:] == [Notice("now", "success", "probe")]
-        again = Window()
+        again = AwaitableSurface()
         host.attach(again)
         assert again.actions == []
 
 
 async def test_levels_that_are_none_are_shown_like_info_and_empty_notes_not_at_all(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, make(tmp_path, TALKER), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, make(tmp_path, TALKER), surface=window) as host:
         await host.call_tool("heard", {"say": [["error", "bad"], ["loud", "odd"], ["", "nothing"], ["info", ""]]})
         await host.run_command("show", "")
     assert window.actions[1:] == [
@@ -55,7 +55,7 @@ async def test_levels_that_are_none_are_shown_like_info_and_empty_notes_not_at_a
 
 @pytest.mark.req("zot.edge.24", "zot.edge.28")
 async def test_notes_are_lines_with_the_guests_name_and_last_until_esc_clears_them(tmp_path: Path) -> None:
-    async with opened(tmp_path, make(tmp_path, TALKER, name="weather")) as host:
+    async with open_host(tmp_path, make(tmp_path, TALKER, name="weather")) as host:
         await host.run_command("show", "sun\nrain")
         await host.call_tool("heard", {"say": [["info", "one\ntwo"]]})
         assert list(host.context.notes) == [
@@ -65,15 +65,15 @@ async def test_notes_are_lines_with_the_guests_name_and_last_until_esc_clears_th
             "[weather] one",
             "[weather] two",
         ]
-        assert host.context.escape()
+        assert host.context.handle_escape()
         assert list(host.context.notes) == []
-        assert not host.context.escape()  # the next Esc is for whoever runs
+        assert not host.context.handle_escape()  # the next Esc is for whoever runs
 
 
 @pytest.mark.req("app.printing.progress")
 async def test_no_guest_speaks_as_serai(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, make(tmp_path, TALKER, name="serai"), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, make(tmp_path, TALKER, name="serai"), surface=window) as host:
         await host.run_command("show", "log in again")
         assert window.actions == [Notice("before ready", "warn", "zot:serai"), Display("log in again", "zot:serai")]
         assert list(host.context.notes) == ["[zot:serai] before ready", "[zot:serai] log in again"]
@@ -102,41 +102,41 @@ def test_a_name_that_could_pass_for_another_is_shown_as_an_id(tmp_path: Path, na
 
 
 async def test_of_an_endless_notice_the_beginning_is_shown(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, make(tmp_path, TALKER), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, make(tmp_path, TALKER), surface=window) as host:
         await host.call_tool("heard", {"say": [["info", "x" * 1_000_000]]})
     assert window.actions[1:] == [Notice("x" * 16384 + "…", "info", "probe")]
 
 
 async def test_of_endless_texts_the_beginning_is_shown_and_the_newest_are_kept(tmp_path: Path) -> None:
-    async with opened(tmp_path, make(tmp_path, TALKER)) as host:
+    async with open_host(tmp_path, make(tmp_path, TALKER)) as host:
         for letter in "abcdefghij":
             host.context.act(Display(letter * 3_000_000, "probe"))
         host.context.act(SetWidget("k", "above-input", "w" * 3_000_000))
         notes = list(host.context.notes)
         assert [note[8:10] for note in notes] == ["dd", "ee", "ff", "gg", "hh", "ii", "jj"]
         assert {len(note) for note in notes} == {len("[probe] ") + 1024 * 1024 + 1}
-        window = Window()
+        window = AwaitableSurface()
         host.attach(window)
         assert [one.text for one in window.actions if isinstance(one, Display)] == [
             letter * 1024 * 1024 + "…" for letter in "defghij"
         ]  # the widget, of which the beginning is kept too, takes the place of none
         host.context.act(Notice("and on", "info", "probe"))
         assert list(host.context.notes)[-2:] == [notes[-1], "[probe] and on"]
-        assert host.context.escape()
+        assert host.context.handle_escape()
         host.context.act(Notice("\n".join(map(str, range(2000))), "info", "probe"))
         assert [next(iter(host.context.notes)), len(host.context.notes)] == ["[probe] 1000", 1000]
 
 
 @pytest.mark.req("zot.edge.28")
 async def test_notes_are_no_part_of_the_session(tmp_path: Path) -> None:
-    window = Window()
+    window = AwaitableSurface()
     watcher = make(tmp_path, "remember(subscribe(events=['assistant_message', 'turn_start']))", name="watcher")
     talker = make(tmp_path, TALKER.replace('tool("heard"), ', ""))
-    async with opened(tmp_path, talker, watcher, surface=window) as host:
+    async with open_host(tmp_path, talker, watcher, surface=window) as host:
         await host.run_command("show", "only for the eyes")
         assert window.events == []
-        assert "only for the eyes" not in json.dumps(await heard(host))
+        assert "only for the eyes" not in json.dumps(await read_frames(host))
 
 
 async def test_a_surface_that_fails_does_not_reach_the_guest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -144,7 +144,7 @@ async def test_a_surface_that_fails_does_not_reach_the_guest(tmp_path: Path, cap
         def act(self, action: Action) -> None:
             raise RuntimeError("the screen is gone")
 
-    async with opened(tmp_path, make(tmp_path, TALKER), surface=Broken()) as host:
+    async with open_host(tmp_path, make(tmp_path, TALKER), surface=Broken()) as host:
         assert (await host.call_tool("heard", {"say": [["info", "x"]]})).text == "[]"
     assert [record.message for record in caplog.records].count("the surface failed on Notice") == 2
 
@@ -156,8 +156,8 @@ hello()
 for frame in frames(): pass
 send(type="notify", level="warn", message="the file could not be saved")
 """
-    window = Window()
-    async with opened(tmp_path, make(tmp_path, body), surface=window):
+    window = AwaitableSurface()
+    async with open_host(tmp_path, make(tmp_path, body), surface=window):
         pass
     assert window.actions == [Notice("the file could not be saved", "warn", "probe")]
 
@@ -165,15 +165,15 @@ send(type="notify", level="warn", message="the file could not be saved")
 def test_what_stays_on_the_surface_is_no_longer_than_it_can_be_seen() -> None:
     long = "x" * 100_000
     assert (
-        fitting(SetWidget(long, "above-input", "a"))
-        == fitting(ShowOverlay(Overlay(long)))
-        == fitting(SetStatus(long, "a"))
+        fit_action(SetWidget(long, "above-input", "a"))
+        == fit_action(ShowOverlay(Overlay(long)))
+        == fit_action(SetStatus(long, "a"))
         == NoAction()
     )
-    widget, status = fitting(SetWidget("k", "above-input", long)), fitting(SetStatus("k", long))
-    overlay = fitting(ShowOverlay(Overlay("k", long, long)))
+    widget, status = fit_action(SetWidget("k", "above-input", long)), fit_action(SetStatus("k", long))
+    overlay = fit_action(ShowOverlay(Overlay("k", long, long)))
     assert isinstance(widget, SetWidget)
     assert isinstance(status, SetStatus)
     assert isinstance(overlay, ShowOverlay)
     assert len(widget.content) == len(status.text) == len(overlay.overlay.content) == 65537
-    assert fitting(SetWidget("k", "above-input", "a")) == SetWidget("k", "above-input", "a")
+    assert fit_action(SetWidget("k", "above-input", "a")) == SetWidget("k", "above-input", "a")

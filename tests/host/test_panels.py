@@ -1,4 +1,4 @@
-"""The one panel of the house: who may open, draw and close it, and where its keys go."""
+"""The one panel of the host: who may open, draw and close it, and where its keys go."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from serai.host.host import Host
 from serai.host.panels import KEYS, PanelSlot
 from serai.model.actions import Action, ClosePanel, Notice, OpenPanel, Panel
 from serai.model.contributions import Command, Contributions
-from tests.host.fakes import Fake, fake_house
-from tests.host.guests import Latch, Window, heard, make, opened, pid_of, until
+from tests.support.host.fake_guests import Fake, open_fake_host
+from tests.support.host.zot_guests import AwaitableSurface, Fifo, make, open_host, pid_of, read_frames, wait_for_state
 
 # `/open ID` opens a panel; the tools draw or close one by its id. Every frame is remembered.
 PAINTER = """
@@ -38,24 +38,24 @@ def paint(name, **first):
 """
 
 
-def painter(tmp_path: Path, name: str, first: str = "title='Title', lines=['one', 'two'], footer='foot'") -> Path:
+def write_painter(tmp_path: Path, name: str, first: str = "title='Title', lines=['one', 'two'], footer='foot'") -> Path:
     return make(tmp_path, f"{PAINTER}\npaint({name!r}, {first})", name=name)
 
 
 async def panel_frames(host: Host, name: str) -> list[dict[str, Any]]:
-    return [frame for frame in await heard(host, f"heard {name}") if frame["type"].startswith("panel")]
+    return [frame for frame in await read_frames(host, f"heard {name}") if frame["type"].startswith("panel")]
 
 
-def drawn(title: str = "Title", lines: tuple[str, ...] = ("one", "two"), footer: str = "foot", *, id: str = "p") -> Panel:
+def build_panel(title: str = "Title", lines: tuple[str, ...] = ("one", "two"), footer: str = "foot", *, id: str = "p") -> Panel:
     return Panel(id, title, lines, footer, "zot:a")
 
 
 @pytest.mark.req("zot.rule.4.6-one-slot", "zot.ours.4.6-displaced-told")
 async def test_there_is_one_panel_and_whoever_is_displaced_is_told(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, painter(tmp_path, "a"), painter(tmp_path, "b", ""), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, write_painter(tmp_path, "a"), write_painter(tmp_path, "b", ""), surface=window) as host:
         await host.run_command("open a", "p")
-        assert window.actions == [OpenPanel(drawn())]
+        assert window.actions == [OpenPanel(build_panel())]
         await host.run_command("open b", "q")
         assert window.actions[1:] == [OpenPanel(Panel("q", "b", owner="zot:b"))]  # an empty title shows the guest's name
         assert host.context.panels.open == Panel("q", "b", owner="zot:b")
@@ -67,7 +67,7 @@ async def test_there_is_one_panel_and_whoever_is_displaced_is_told(tmp_path: Pat
 
 @pytest.mark.req("zot.ours.4.6-displaced-told")
 async def test_a_guest_that_opens_another_panel_is_told_of_its_first_and_not_when_it_opens_the_same(tmp_path: Path) -> None:
-    async with opened(tmp_path, painter(tmp_path, "a")) as host:
+    async with open_host(tmp_path, write_painter(tmp_path, "a")) as host:
         await host.run_command("open a", "p")
         await host.run_command("open a", "p")
         assert await panel_frames(host, "a") == []
@@ -77,8 +77,8 @@ async def test_a_guest_that_opens_another_panel_is_told_of_its_first_and_not_whe
 
 @pytest.mark.req("zot.rule.4.6-one-slot")
 async def test_a_render_opens_nothing(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, painter(tmp_path, "a"), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, write_painter(tmp_path, "a"), surface=window) as host:
         await host.call_tool("render a", {"panel_id": "p", "lines": ["x"]})
         assert host.context.panels.open is None
     assert window.actions == []
@@ -86,71 +86,71 @@ async def test_a_render_opens_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.req("zot.edge.29")
 async def test_a_render_without_title_keeps_it_and_without_lines_or_footer_removes_them(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, painter(tmp_path, "a"), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, write_painter(tmp_path, "a"), surface=window) as host:
         await host.run_command("open a", "p")
         await host.call_tool("render a", {"panel_id": "p", "lines": ["three"]})
         await host.call_tool("render a", {"panel_id": "p", "title": "New", "footer": "feet"})
         await host.call_tool("render a", {"panel_id": "p"})
     assert window.actions == [
-        OpenPanel(drawn()),
-        OpenPanel(drawn(lines=("three",), footer="")),
-        OpenPanel(drawn("New", (), "feet")),
-        OpenPanel(drawn("New", (), "")),
-        ClosePanel(drawn("New", (), "")),
+        OpenPanel(build_panel()),
+        OpenPanel(build_panel(lines=("three",), footer="")),
+        OpenPanel(build_panel("New", (), "feet")),
+        OpenPanel(build_panel("New", (), "")),
+        ClosePanel(build_panel("New", (), "")),
     ]
 
 
 @pytest.mark.req("zot.edge.30", "zot.rule.4.6-owner")
 async def test_nobody_draws_or_closes_a_stale_panel_or_that_of_another(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, painter(tmp_path, "a"), painter(tmp_path, "b"), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, write_painter(tmp_path, "a"), write_painter(tmp_path, "b"), surface=window) as host:
         await host.run_command("open a", "p")
         for tool, id in [("render a", "old"), ("close a", "old"), ("render b", "p"), ("close b", "p")]:
             await host.call_tool(tool, {"panel_id": id})
-        assert host.context.panels.open == drawn()
-        assert window.actions == [OpenPanel(drawn())]
+        assert host.context.panels.open == build_panel()
+        assert window.actions == [OpenPanel(build_panel())]
         assert await panel_frames(host, "b") == []
 
 
 @pytest.mark.req("zot.edge.31", "zot.rule.4.6-esc")
 @pytest.mark.parametrize("key", ["esc", "ctrl+c"])
 async def test_esc_and_ctrl_c_close_the_panel_and_never_reach_the_guest_as_keys(tmp_path: Path, key: str) -> None:
-    window = Window()
-    async with opened(tmp_path, painter(tmp_path, "a"), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, write_painter(tmp_path, "a"), surface=window) as host:
         await host.run_command("open a", "p")
         host.context.panels.press(key)
         assert host.context.panels.open is None
-        assert window.actions[-1] == ClosePanel(drawn())
+        assert window.actions[-1] == ClosePanel(build_panel())
         host.context.panels.press(key)  # nothing is open any more
         assert await panel_frames(host, "a") == [{"type": "panel_close", "panel_id": "p"}]
 
 
 @pytest.mark.req("zot.edge.31", "zot.rule.4.6-esc")
 async def test_esc_of_the_house_closes_the_panel_before_it_clears_the_notes(tmp_path: Path) -> None:
-    async with opened(tmp_path, painter(tmp_path, "a")) as host:
+    async with open_host(tmp_path, write_painter(tmp_path, "a")) as host:
         host.context.notify("info", "a note")
         await host.run_command("open a", "p")
-        assert host.context.escape()
+        assert host.context.handle_escape()
         assert (host.context.panels.open, list(host.context.notes)) == (None, ["[serai] a note"])
-        assert host.context.escape()
+        assert host.context.handle_escape()
         assert not host.context.notes
 
 
 @pytest.mark.req("zot.edge.32")
 async def test_a_guest_that_closes_its_own_panel_hears_no_echo(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, painter(tmp_path, "a"), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, write_painter(tmp_path, "a"), surface=window) as host:
         await host.run_command("open a", "p")
         await host.call_tool("close a", {"panel_id": "p"})
         assert host.context.panels.open is None
-        assert window.actions[-1] == ClosePanel(drawn())
+        assert window.actions[-1] == ClosePanel(build_panel())
         assert await panel_frames(host, "a") == []
 
 
 @pytest.mark.req("zot.edge.33", "zot.ours.4.6-paste")
 async def test_typed_and_pasted_text_arrives_as_one_key_for_each_character(tmp_path: Path) -> None:
-    async with opened(tmp_path, painter(tmp_path, "a")) as host:
+    async with open_host(tmp_path, write_painter(tmp_path, "a")) as host:
         await host.run_command("open a", "p")
         host.context.panels.press("rune", "é")
         host.context.panels.type("a 日🦊\r\nb\tc\x1b[A\x7f")
@@ -173,7 +173,7 @@ async def test_typed_and_pasted_text_arrives_as_one_key_for_each_character(tmp_p
 async def test_a_key_that_the_protocol_has_no_name_for_is_unknown(tmp_path: Path) -> None:
     assert frozenset(neutral.KEYS) == KEYS
     assert len(KEYS) == 14
-    async with opened(tmp_path, painter(tmp_path, "a")) as host:
+    async with open_host(tmp_path, write_painter(tmp_path, "a")) as host:
         await host.run_command("open a", "p")
         for key in ("up", "pagedown", "f1", "shift+tab", "ctrl+x", "Enter", ""):
             host.context.panels.press(key)
@@ -183,12 +183,12 @@ async def test_a_key_that_the_protocol_has_no_name_for_is_unknown(tmp_path: Path
 
 
 class Listener:
-    """A house with one guest, which notes its keys."""
+    """A host with one guest, which notes its keys."""
 
     def __init__(self) -> None:
         self.keys: list[tuple[str, str]] = []
 
-    def running(self, guest: str) -> Listener:
+    def find_running(self, guest: str) -> Listener:
         return self
 
     def show(self, action: object) -> None:
@@ -216,7 +216,7 @@ def test_whatever_is_pressed_or_pasted_guests_get_the_fourteen_names_and_single_
 
 @pytest.mark.req("zot.ours.3.3-resize-sent")
 async def test_the_size_is_told_for_the_open_panel_only_when_it_opens_and_when_it_changes(tmp_path: Path) -> None:
-    async with opened(tmp_path, painter(tmp_path, "a")) as host:
+    async with open_host(tmp_path, write_painter(tmp_path, "a")) as host:
         host.context.panels.resize(80, 24)  # nothing is open
         await host.run_command("open a", "p")
         host.context.panels.resize(100, 30)
@@ -233,20 +233,20 @@ async def test_the_size_is_told_for_the_open_panel_only_when_it_opens_and_when_i
 
 @pytest.mark.req("zot.ours.3.3-resize-sent")
 async def test_no_size_is_told_before_it_is_known(tmp_path: Path) -> None:
-    async with opened(tmp_path, painter(tmp_path, "a")) as host:
+    async with open_host(tmp_path, write_painter(tmp_path, "a")) as host:
         await host.run_command("open a", "p")
         assert await panel_frames(host, "a") == []
 
 
 @pytest.mark.req("zot.ours.4.6-crash-closes")
 async def test_the_panel_of_a_guest_that_crashes_is_closed(tmp_path: Path) -> None:
-    window = Window()
-    async with opened(tmp_path, painter(tmp_path, "a"), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, write_painter(tmp_path, "a"), surface=window) as host:
         await host.run_command("open a", "p")
         kill(pid_of(host, "a"), signal.SIGKILL)
         await window.shown(lambda action: isinstance(action, ClosePanel))
         assert host.context.panels.open is None
-        await until(host, "a", GuestState.READY)
+        await wait_for_state(host, "a", GuestState.READY)
         host.context.panels.press("enter")
         assert await panel_frames(host, "a") == []
 
@@ -258,9 +258,9 @@ async def test_a_guest_that_dies_with_its_answer_opens_no_panel(monkeypatch: pyt
             self.die()
             return OpenPanel(Panel("p", owner="fake:dying"))
 
-    window = Window()
+    window = AwaitableSurface()
     fake = Dying("dying", Contributions(commands=(Command("open"),)))
-    async with fake_house(monkeypatch, tmp_path, fake, surface=window) as host:
+    async with open_fake_host(monkeypatch, tmp_path, fake, surface=window) as host:
         await host.run_command("open")
         assert host.context.panels.open is None
     assert not any(isinstance(action, OpenPanel) for action in window.actions)
@@ -269,16 +269,16 @@ async def test_a_guest_that_dies_with_its_answer_opens_no_panel(monkeypatch: pyt
 @pytest.mark.req("zot.ours.4.6-reload-closes")
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_the_panel_of_a_guest_that_is_reloaded_is_closed_and_its_keys_go_nowhere(tmp_path: Path, exclusive: bool) -> None:
-    window = Window()
-    folder = painter(tmp_path, "a")
+    window = AwaitableSurface()
+    folder = write_painter(tmp_path, "a")
     (folder / "guest.toml").write_text(f"exclusive = {str(exclusive).lower()}")
-    async with opened(tmp_path, folder, surface=window) as host:
+    async with open_host(tmp_path, folder, surface=window) as host:
         await host.run_command("open a", "p")
         before = pid_of(host, "a")
         await host.reload("a")
         assert pid_of(host, "a") != before
         assert host.context.panels.open is None
-        assert [action for action in window.actions if not isinstance(action, Notice)][-1] == ClosePanel(drawn())
+        assert [action for action in window.actions if not isinstance(action, Notice)][-1] == ClosePanel(build_panel())
         host.context.panels.press("enter")
         host.context.panels.resize(1, 1)
         assert await panel_frames(host, "a") == []
@@ -286,7 +286,7 @@ async def test_the_panel_of_a_guest_that_is_reloaded_is_closed_and_its_keys_go_n
 
 @pytest.mark.req("zot.ours.4.6-reload-closes")
 async def test_a_panel_that_the_replaced_process_asks_for_does_not_open(tmp_path: Path) -> None:
-    with Latch(tmp_path) as latch:
+    with Fifo(tmp_path) as latch:
         body = f"""
 hello(command("open"), tool("heard"))
 heard = []
@@ -299,8 +299,8 @@ for frame in frames():
     elif frame["type"] == "tool_call":
         answer(frame["id"], json.dumps(heard))
 """
-        window = Window()
-        async with opened(tmp_path, make(tmp_path, body), surface=window) as host:
+        window = AwaitableSurface()
+        async with open_host(tmp_path, make(tmp_path, body), surface=window) as host:
             command = asyncio.create_task(host.run_command("open"))
             await window.shown(lambda action: action == Notice("asked", "info", "probe"))
             await host.reload("probe")
@@ -308,7 +308,7 @@ for frame in frames():
             await command
             assert host.context.panels.open is None
             host.context.panels.press("enter")
-            assert [frame["type"] for frame in await heard(host)] == ["hello_ack", "tool_call"]
+            assert [frame["type"] for frame in await read_frames(host)] == ["hello_ack", "tool_call"]
 
 
 async def test_what_follows_the_answer_that_opens_a_panel_finds_it_open(tmp_path: Path) -> None:
@@ -324,8 +324,8 @@ for frame in frames():
         first = {"type": "command_response", "id": frame["id"], "action": "open_panel", "open_panel": panel}
         raw("".join(json.dumps(one) + "\\n" for one in [first, *more]).encode())
 """
-    window = Window()
-    async with opened(tmp_path, make(tmp_path, body), surface=window) as host:
+    window = AwaitableSurface()
+    async with open_host(tmp_path, make(tmp_path, body), surface=window) as host:
         await host.run_command("open")
         await window.shown(lambda action: isinstance(action, Notice))
         assert [panel.lines for panel in (host.context.panels.open,) if panel] == [("drawn",)]

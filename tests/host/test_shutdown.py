@@ -14,8 +14,8 @@ import pytest
 from serai.host.adapters import zot
 from serai.host.guest import GuestState
 from serai.model.events import StepStarted
-from tests.host.guests import NOTE, make, opened, pid_of, pids, unopened, until
-from tests.wire.helpers import Ends, lives
+from tests.support.host.zot_guests import NOTE, build_host, make, open_host, pid_of, pids, wait_for_state
+from tests.support.processes import Ends, lives
 
 pytestmark = pytest.mark.loops
 
@@ -45,7 +45,7 @@ time.sleep(0.05)
 note("exit")
 """
     folder = make(tmp_path, NOTES + body)
-    async with opened(tmp_path, folder) as host:
+    async with open_host(tmp_path, folder) as host:
         pid = pid_of(host, "probe")
     assert notes(folder) == ["hello_ack", "shutdown", "end", "exit"]
     assert not lives(pid)
@@ -63,7 +63,7 @@ send(type="shutdown_ack")
 note("done")
 """
     folder = make(tmp_path, NOTES + body)
-    async with opened(tmp_path, folder):
+    async with open_host(tmp_path, folder):
         pass
     assert notes(folder) == ["done"]
 
@@ -72,7 +72,7 @@ note("done")
 @pytest.mark.req("zot.edge.35", "zot.rule.5.1-shutdown")
 async def test_stubborn_guests_get_term_then_kill_all_at_the_same_time(tmp_path: Path) -> None:
     folders = [make(tmp_path, STUBBORN_BODY, name=f"stubborn{number}") for number in range(6)]
-    async with opened(tmp_path, *folders, limits={"stop_polite": 0.3, "stop_term": 2.5}) as host:
+    async with open_host(tmp_path, *folders, limits={"stop_polite": 0.3, "stop_term": 2.5}) as host:
         running = [pid_of(host, folder.name) for folder in folders]
         began = monotonic()
         await host.close()
@@ -96,7 +96,7 @@ note("hang-up")
 """
     monkeypatch.setattr(zot, "_LEAST", 15.0)
     folder = make(tmp_path, NOTES + body)
-    async with opened(tmp_path, folder, limits={"stop_polite": 15.2}) as host:
+    async with open_host(tmp_path, folder, limits={"stop_polite": 15.2}) as host:
         for step in range(20_000):
             host.tell(StepStarted(step=step))
     assert notes(folder) == ["hang-up"]
@@ -112,7 +112,7 @@ open("go").read()
 """
     folder = make(tmp_path, body)
     os.mkfifo(folder / "go")
-    async with opened(tmp_path, folder) as host:
+    async with open_host(tmp_path, folder) as host:
         pid = pid_of(host, "probe")
         waiting = asyncio.gather(host.call_tool("work"), host.run_command("work"), host.intercept("turn_start", 1))
         await asyncio.sleep(0)
@@ -130,7 +130,7 @@ open("go").read()
 @pytest.mark.req("host.life.close")
 async def test_closing_twice_from_several_tasks_and_cancelled_is_closing_once(tmp_path: Path) -> None:
     folder = make(tmp_path, NOTES + "hello()\nfor line in sys.stdin.buffer: note(json.loads(line)['type'])")
-    async with opened(tmp_path, folder) as host:
+    async with open_host(tmp_path, folder) as host:
         pid = pid_of(host, "probe")
         first = asyncio.create_task(host.close())
         await asyncio.sleep(0)
@@ -144,14 +144,14 @@ async def test_closing_twice_from_several_tasks_and_cancelled_is_closing_once(tm
 
 
 async def test_a_host_that_never_started_closes_too(tmp_path: Path) -> None:
-    await unopened(tmp_path, make(tmp_path, "remember()")).close()
+    await build_host(tmp_path, make(tmp_path, "remember()")).close()
 
 
 async def test_closing_in_the_moment_of_the_start_leaves_nobody(tmp_path: Path) -> None:
     """At every step of it, as far as turns of the loop tell them apart."""
     folders = [make(tmp_path, f"{NOTE}remember()", name=name) for name in ("one", "two")]
     for turns in (0, 1, 2, 3, 5, 8, 30):
-        host = unopened(tmp_path, *folders)
+        host = build_host(tmp_path, *folders)
         starting = asyncio.create_task(host.start())
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -194,10 +194,10 @@ def test_a_killed_host_leaves_no_guest_not_even_one_that_ignores_the_end_of_its_
 async def test_a_guest_that_becomes_ready_during_the_closing_does_not_stay(tmp_path: Path) -> None:
     slow = make(tmp_path, "open('up', 'w').close()\nopen('go').read()\nremember()", name="slow")
     os.mkfifo(slow / "go")
-    host = unopened(tmp_path, slow)
+    host = build_host(tmp_path, slow)
     starting = asyncio.create_task(host.start())
     await asyncio.sleep(0)
-    await until(host, "slow", GuestState.STARTING)
+    await wait_for_state(host, "slow", GuestState.STARTING)
     while not (slow / "up").exists():
         await asyncio.sleep(0)
     await asyncio.to_thread((slow / "go").write_text, "on")

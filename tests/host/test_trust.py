@@ -16,15 +16,15 @@ import pytest
 from serai.errors import BadSettings
 from serai.host.discovery import find_guests
 from serai.host.trust import Trust
-from tests.host import unprivileged
-from tests.host.folders import Harness, folders, zot_guest
+from tests.support.host import unprivileged_user
+from tests.support.host.guest_folders import Harness, folders, write_zot_guest
 
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
     """A project with one guest whose program, entry and settings are files of its folder, trusted."""
     harness = Harness(tmp_path)
-    folder = zot_guest(weather(harness), exec="./run", args=["main.py", "../shared.py"], guest_toml="exclusive = true")
+    folder = write_zot_guest(weather(harness), exec="./run", args=["main.py", "../shared.py"], guest_toml="exclusive = true")
     for file in (folder / "run", folder / "main.py", folder / "data.txt", folder.parent / "shared.py"):
         file.write_text("one")
     harness.trust.allow(harness.project)
@@ -86,7 +86,7 @@ def test_a_file_that_the_guest_writes_does_not_count(harness: Harness) -> None:
 
 @pytest.mark.req("host.trust.later")
 def test_a_new_guest_waits_for_the_next_time(harness: Harness) -> None:
-    zot_guest(weather(harness).with_name("later"))
+    write_zot_guest(weather(harness).with_name("later"))
     assert (folders(harness.find()), reason(harness)) == (["weather"], "it was never trusted")
     harness.trust.allow(harness.project)
     assert folders(harness.find()) == ["later", "weather"]
@@ -95,7 +95,7 @@ def test_a_new_guest_waits_for_the_next_time(harness: Harness) -> None:
 @pytest.mark.req("host.trust.pinned")
 def test_a_link_that_is_bent_elsewhere_counts_even_with_the_same_content(harness: Harness, tmp_path: Path) -> None:
     for copy in ("one", "two"):
-        zot_guest(tmp_path / copy, name="linked")
+        write_zot_guest(tmp_path / copy, name="linked")
     link = weather(harness).with_name("linked")
     link.symlink_to(tmp_path / "one")
     harness.trust.allow(harness.project)
@@ -131,7 +131,7 @@ def test_trust_can_be_withdrawn(harness: Harness) -> None:
 
 
 def test_one_project_says_nothing_of_another(harness: Harness, tmp_path: Path) -> None:
-    zot_guest(tmp_path / "second" / ".serai" / "guests" / "other")
+    write_zot_guest(tmp_path / "second" / ".serai" / "guests" / "other")
     harness.trust.allow(tmp_path / "second")
     harness.trust.withdraw(tmp_path / "second")
     assert folders(harness.find()) == ["weather"]
@@ -151,7 +151,7 @@ def test_the_file_is_the_persons_alone_and_nothing_else_is_left(harness: Harness
 
 def test_names_that_are_no_text_can_be_trusted_too(harness: Harness) -> None:
     odd = weather(harness).with_name(os.fsdecode(b"od\xffd"))
-    zot_guest(odd, name="odd")
+    write_zot_guest(odd, name="odd")
     harness.trust.allow(harness.project)
     assert reason(harness) == ""
 
@@ -203,7 +203,7 @@ def test_only_a_folder_can_be_trusted(harness: Harness, tmp_path: Path) -> None:
     ],
 )
 def test_the_entry_is_pinned_however_it_is_named(harness: Harness, exec: str, args: list[str], entry: str) -> None:
-    folder = zot_guest(weather(harness).with_name("other"), exec=exec, args=args)
+    folder = write_zot_guest(weather(harness).with_name("other"), exec=exec, args=args)
     (folder / entry).parent.mkdir(exist_ok=True)
     (folder / entry).write_text("one")
     harness.trust.allow(harness.project)
@@ -243,7 +243,7 @@ def test_two_ways_to_one_name_are_two_files(harness: Harness, tmp_path: Path) ->
     """`a/../main.py` is not `main.py` when `a` is a link."""
     (tmp_path / "far" / "a").mkdir(parents=True)
     (tmp_path / "far" / "main.py").write_text("one")
-    folder = zot_guest(weather(harness).with_name("other"), args=["a/../main.py", "main.py"])
+    folder = write_zot_guest(weather(harness).with_name("other"), args=["a/../main.py", "main.py"])
     (folder / "a").symlink_to(tmp_path / "far" / "a")
     (folder / "main.py").write_text("one")
     harness.trust.allow(harness.project)
@@ -271,22 +271,22 @@ def test_a_guest_that_is_too_big_to_look_at_cannot_be_trusted_and_says_why(harne
     assert reason(harness) == said
     assert harness.trust.allow(harness.project) == ()
     [manifest] = [aside.manifest for aside in harness.find().untrusted]
-    assert (reason(harness), harness.trust.obstacle(manifest)) == ("it was never trusted", said)
+    assert (reason(harness), harness.trust.find_obstacle(manifest)) == ("it was never trusted", said)
 
 
 def test_a_guest_with_too_many_files_cannot_be_trusted(harness: Harness) -> None:
     for number in range(2_100):
         (weather(harness) / f"{number}.py").touch()
     [manifest] = [aside.manifest for aside in harness.find().untrusted]
-    assert harness.trust.obstacle(manifest).endswith("it has too many files to be trusted")
+    assert harness.trust.find_obstacle(manifest).endswith("it has too many files to be trusted")
 
 
 def test_a_guest_whose_entry_is_not_readable_is_left_out_and_says_why() -> None:
-    with unprivileged.folder() as folder:
-        entry = zot_guest(folder / "project" / ".zot" / "extensions" / "weather", args=["main.py"]) / "main.py"
+    with unprivileged_user.make_folder() as folder:
+        entry = write_zot_guest(folder / "project" / ".zot" / "extensions" / "weather", args=["main.py"]) / "main.py"
         entry.touch(mode=0o000)
-        script = "t = trust.Trust.usual(environ); print(t.allow('project'), t.obstacle(find().untrusted[0].manifest))"
-        assert unprivileged.run(folder, script) == f"() it cannot be read: {entry}: Permission denied\n"
+        script = "t = trust.Trust.usual(environ); print(t.allow('project'), t.find_obstacle(find().untrusted[0].manifest))"
+        assert unprivileged_user.run(folder, script) == f"() it cannot be read: {entry}: Permission denied\n"
 
 
 # -- grants
@@ -307,7 +307,7 @@ def test_what_the_person_grants_by_name_is_told_when_a_project_is_trusted(harnes
 def test_many_at_once_lose_nothing(harness: Harness, tmp_path: Path) -> None:
     projects = [tmp_path / f"p{number}" for number in range(12)]
     for project in projects:
-        zot_guest(project / ".zot" / "extensions" / "weather")
+        write_zot_guest(project / ".zot" / "extensions" / "weather")
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(harness.trust.allow, projects))
         withdrawn = list(pool.map(harness.trust.withdraw, projects[:6]))

@@ -17,14 +17,10 @@ from serai.model.contributions import InterceptResult
 from serai.model.events import Event
 from serai.model.provider import Chunk, Completion
 from serai.model.tools import Block, ImageBlock, ToolCall, ToolResult, ToolSpec
+from tests.support.json_values import JSON
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no defect
 MODULES = ("actions", "approvals", "contributions", "events", "provider", "tools")
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=5,
-)
 SIMPLE: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
     inspect.AnyType: JSON,
     inspect.NoneType: st.none(),
@@ -68,7 +64,7 @@ def values(info: inspect.Type) -> st.SearchStrategy[Any]:
             return SIMPLE[type(info)]
 
 
-def same(value: Any, kind: Any) -> None:
+def check_round_trip(value: Any, kind: Any) -> None:
     assert msgspec.json.decode(msgspec.json.encode(value), type=kind) == value
 
 
@@ -77,7 +73,7 @@ def same(value: Any, kind: Any) -> None:
 @UNHURRIED
 @given(data=st.data())
 def test_every_value_is_the_same_after_a_round_trip(kind: type[msgspec.Struct], data: st.DataObject) -> None:
-    same(data.draw(values(inspect.type_info(kind))), kind)
+    check_round_trip(data.draw(values(inspect.type_info(kind))), kind)
 
 
 UNIONS = {
@@ -95,7 +91,7 @@ UNIONS = {
 @given(data=st.data())
 def test_a_value_of_a_union_tells_what_it_is(union: Any, data: st.DataObject) -> None:
     value = data.draw(values(inspect.type_info(union)))
-    same(value, union)
+    check_round_trip(value, union)
     assert type(msgspec.json.decode(msgspec.json.encode(value), type=union)) is type(value)
 
 

@@ -36,9 +36,9 @@ def test_a_tool_without_a_schema_takes_any_object_and_shares_it_with_no_other() 
 
 
 def test_notes_carry_the_name_of_their_guest_on_each_line() -> None:
-    assert Display("a\nb", "weather").lines() == ["[weather] a", "[weather] b"]
-    assert Notice("a\n\nb", source="serai").lines() == ["[serai] a", "[serai] ", "[serai] b"]
-    assert Notice("a").lines() == ["a"]
+    assert Display("a\nb", "weather").format_lines() == ["[weather] a", "[weather] b"]
+    assert Notice("a\n\nb", source="serai").format_lines() == ["[serai] a", "[serai] ", "[serai] b"]
+    assert Notice("a").format_lines() == ["a"]
 
 
 # -- events -----------------------------------------------------------------------------------------------------------------------

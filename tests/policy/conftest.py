@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.policy.asking import MOMENT
+from tests.support.policy.approvals import MOMENT
 
 
 @pytest.fixture(scope="module")

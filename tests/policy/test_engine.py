@@ -13,10 +13,10 @@ from serai.model.surface import ScriptedSurface
 from serai.model.tools import ToolCall
 from serai.policy.approver import Approver
 from serai.policy.call_facts import CallContext, CallFacts
-from serai.policy.engine import Policy, RememberedDecision, mode_of_agent
-from serai.policy.rules import MODES, Decide, Rule, Rules, default_rules
-from serai.policy.suggested_rules import rule_for
-from tests.policy.helpers import HERE, NOW, Known, judged, policy, rule
+from serai.policy.engine import Policy, RememberedDecision, map_agent_mode
+from serai.policy.rules import MODES, Decide, Rule, Rules, load_default_rules
+from serai.policy.suggested_rules import build_rule
+from tests.support.policy.rules import HERE, NOW, Known, judge_call, policy, rule
 
 BASH = {"command": "make test"}
 
@@ -44,7 +44,7 @@ STAGE = {
 }
 
 
-def with_stages(names: list[str]) -> Policy:
+def build_policy(names: list[str]) -> Policy:
     """The later ones first, so that it is not the order of the rules that decides."""
     known = [STAGES[name][0] for name in reversed(names)]
     rules = [one for keys in known for one in keys.get("rules", ())]
@@ -58,20 +58,20 @@ def test_each_stage_decides_before_all_that_come_after_it(first: str) -> None:
     order = list(STAGES)
     after = order[order.index(first) + 1 :]
     for later in [[], after, *([one] for one in after), *(list(pair) for pair in combinations(after, 2))]:
-        verdict = judged(with_stages([first, *later]), "bash", BASH)
+        verdict = judge_call(build_policy([first, *later]), "bash", BASH)
         assert (verdict.decision, verdict.stage) == (STAGES[first][1], STAGE.get(first, "mode")), later
 
 
 @pytest.mark.req("policy.decide.order")
 @pytest.mark.parametrize("mode", MODES)
 def test_without_any_rule_the_mode_decides(mode: str) -> None:
-    assert judged(policy(mode=mode), "bash", BASH).decision == ("ask" if mode == "manual" else "allow")
+    assert judge_call(policy(mode=mode), "bash", BASH).decision == ("ask" if mode == "manual" else "allow")
 
 
 def test_of_several_rules_of_one_stage_the_first_decides() -> None:
     one, two = rule("deny", tool="bash"), rule("deny", command="make *")
-    assert judged(policy(one, two), "bash", BASH).rule is one
-    assert judged(policy(two, one), "bash", BASH).rule is two
+    assert judge_call(policy(one, two), "bash", BASH).rule is one
+    assert judge_call(policy(two, one), "bash", BASH).rule is two
 
 
 # -- doubts -----------------------------------------------------------------------------------------------------------------------
@@ -88,32 +88,32 @@ def test_what_a_deny_rule_cannot_see_is_asked(way: str) -> None:
         "skip": policy(rm, mode="skip"),
         "remembered": policy(rm, remembered=(wide,)),
     }[way]
-    assert judged(made, "bash", {"command": "ls"}).decision == "allow"
-    verdict = judged(made, "bash", {"command": "$tool x"})
+    assert judge_call(made, "bash", {"command": "ls"}).decision == "allow"
+    verdict = judge_call(made, "bash", {"command": "$tool x"})
     assert (verdict.decision, verdict.rule) == ("ask", rm)
     assert verdict.why.startswith(f"the rule `{rm.id}` may deny it: ")
-    assert made.forbids(ToolCall("bash", {"command": "$tool x"}), HERE) is None
+    assert made.find_denial(ToolCall("bash", {"command": "$tool x"}), HERE) is None
 
 
 @pytest.mark.req("policy.decide.maybe")
 def test_who_saw_exactly_this_may_allow_it_although_a_deny_rule_cannot_see() -> None:
     rm = rule("deny", command="rm *")
     same = ToolCall("bash", {"command": "$tool x"})
-    seen = policy(rm, remembered=(rule_for(CallFacts(same, HERE), Allow()),))
+    seen = policy(rm, remembered=(build_rule(CallFacts(same, HERE), Allow()),))
     assert seen.judge(same, HERE).decision == "allow"
-    assert judged(seen, "bash", {"command": "$tool y"}).decision == "ask"
+    assert judge_call(seen, "bash", {"command": "$tool y"}).decision == "ask"
 
 
 def test_a_certain_deny_counts_although_another_rule_only_may_mean_it() -> None:
     made = policy(rule("deny", command="rm *"), rule("deny", tool="bash"))
-    assert judged(made, "bash", {"command": "$tool x"}).decision == "deny"
+    assert judge_call(made, "bash", {"command": "$tool x"}).decision == "deny"
 
 
 @pytest.mark.req("policy.decide.unread")
 @pytest.mark.parametrize("command", ["echo 'x", "echo \x07", "x" * 100_000, 7, ["ls", 7]])
 def test_a_command_that_does_not_parse_is_asked(command: object) -> None:
     for made in (policy(rule("allow", tool="bash")), policy(mode="auto"), policy(mode="skip")):
-        verdict = judged(made, "bash", {"command": command})
+        verdict = judge_call(made, "bash", {"command": command})
         assert (verdict.decision, verdict.stage) == ("ask", "ask rules")
         assert verdict.why.startswith("the command ")
 
@@ -149,7 +149,7 @@ def test_a_command_that_does_not_parse_is_asked(command: object) -> None:
 def test_as_shipped(tmp_path: Path, tool: str, arguments: dict[str, Any], owner: str, decision: str) -> None:
     (tmp_path / "link").symlink_to("/etc")
     here = CallContext(cwd=str(tmp_path), owner=owner)
-    assert judged(Policy(default_rules()), tool, arguments, here).decision == decision
+    assert judge_call(Policy(load_default_rules()), tool, arguments, here).decision == decision
 
 
 # -- modes ------------------------------------------------------------------------------------------------------------------------
@@ -160,28 +160,28 @@ def test_a_mode_is_a_sessions_own_else_its_profiles_else_the_default() -> None:
     made = Policy(Rules(mode="auto", profiles={"careful": "manual"}))
     careful = CallContext(cwd="/nowhere", session="one", profile="careful")
     plain = CallContext(cwd="/nowhere", session="one")
-    assert (judged(made, "x", {}, plain).decision, judged(made, "x", {}, careful).decision) == ("allow", "ask")
+    assert (judge_call(made, "x", {}, plain).decision, judge_call(made, "x", {}, careful).decision) == ("allow", "ask")
     made.set_mode("one", "skip")
-    assert judged(made, "x", {}, careful).decision == "allow"
-    assert judged(made, "x", {}, CallContext(cwd="/nowhere", session="two", profile="careful")).decision == "ask"
+    assert judge_call(made, "x", {}, careful).decision == "allow"
+    assert judge_call(made, "x", {}, CallContext(cwd="/nowhere", session="two", profile="careful")).decision == "ask"
     assert (made.get_mode("one"), made.get_mode("two", "careful"), made.get_mode("two", "?")) == ("skip", "manual", "auto")
 
 
 @pytest.mark.req("policy.decide.mode")
 def test_nobody_chose_so_it_is_manual() -> None:
-    assert Policy(Rules()).get_mode("one") == "manual" == Policy(default_rules()).get_mode("one", "profile")
-    assert judged(Policy(Rules()), "x", {}).decision == "ask"
+    assert Policy(Rules()).get_mode("one") == "manual" == Policy(load_default_rules()).get_mode("one", "profile")
+    assert judge_call(Policy(Rules()), "x", {}).decision == "ask"
 
 
 @pytest.mark.req("agents.rule.31")
 def test_an_unknown_mode_denies_and_is_an_error() -> None:
     made = policy(rule("allow", tool="read"))
     made.set_mode("one", "yolo")
-    verdict = judged(made, "bash", BASH)
+    verdict = judge_call(made, "bash", BASH)
     assert (verdict.decision, verdict.stage) == ("deny", "mode")
     assert verdict.error == verdict.why == "unknown mode 'yolo': there are manual, auto, skip"
     assert verdict.to_json()["error"] == verdict.error
-    assert judged(made, "read", {}).decision == "allow"  # a rule decides before any mode
+    assert judge_call(made, "read", {}).decision == "allow"  # a rule decides before any mode
 
 
 @pytest.mark.req("agents.scenario.B9")
@@ -190,25 +190,25 @@ def test_a_session_without_a_mode_of_its_own_has_its_profiles_and_again_when_its
     here = CallContext(cwd="/nowhere", session="one", profile="work")
     for empty in (None, ""):
         made.set_mode("one", "manual")
-        assert judged(made, "x", {}, here).decision == "ask"
+        assert judge_call(made, "x", {}, here).decision == "ask"
         made.set_mode("one", empty)
-        assert judged(made, "x", {}, here).decision == "allow"
+        assert judge_call(made, "x", {}, here).decision == "allow"
         assert made.get_mode("one") == "manual"  # without the profile
 
 
 @pytest.mark.req("agents.scenario.B8")
 @pytest.mark.parametrize("native", ["bypassPermissions", "acceptEdits", "auto", "default", "dontAsk", "plan", "manual", "skip", ""])
 async def test_only_an_agents_bypass_allows_without_asking_and_questions_are_asked_in_every_mode(native: str) -> None:
-    made = Policy(default_rules())
-    made.set_mode("one", mode_of_agent(native))
+    made = Policy(load_default_rules())
+    made.set_mode("one", map_agent_mode(native))
     surface = ScriptedSurface([Answer({"which?": "this"})])
-    desk = Approver(made, surface)
+    approver = Approver(made, surface)
     question = Question(id="q", items=(QuestionItem("which?"),))
-    assert (await desk.ask(question, HERE)).decision == Answer({"which?": "this"})
-    ruling = await desk.decide(Approval(id="a", call=ToolCall("bash", BASH)), HERE)
+    assert (await approver.ask(question, HERE)).decision == Answer({"which?": "this"})
+    ruling = await approver.decide(Approval(id="a", call=ToolCall("bash", BASH)), HERE)
     assert (ruling.allowed, ruling.by) == ((True, "policy") if native == "bypassPermissions" else (False, "person"))
     assert surface.calls == (1 if native == "bypassPermissions" else 2)
-    await desk.close()
+    await approver.close()
 
 
 # -- a person ---------------------------------------------------------------------------------------------------------------------
@@ -218,11 +218,11 @@ async def test_only_an_agents_bypass_allows_without_asking_and_questions_are_ask
 def test_what_only_a_person_can_answer_goes_to_one_unless_it_is_denied() -> None:
     allows = rule("allow", tool="bash")
     for made in (policy(allows), policy(remembered=(allows,)), policy(mode="auto"), policy(mode="skip")):
-        assert judged(made, "bash", BASH).decision == "allow"
-        verdict = judged(made, "bash", BASH, needs_person=True)
+        assert judge_call(made, "bash", BASH).decision == "allow"
+        verdict = judge_call(made, "bash", BASH, needs_person=True)
         assert (verdict.decision, verdict.why) == ("ask", "only a person can answer this")
     for made in (policy(rule("deny", tool="bash")), policy(remembered=(rule("deny", tool="bash"),))):
-        assert judged(made, "bash", BASH, needs_person=True).decision == "deny"
+        assert judge_call(made, "bash", BASH, needs_person=True).decision == "deny"
 
 
 # -- what is remembered -----------------------------------------------------------------------------------------------------------
@@ -232,8 +232,8 @@ def test_what_only_a_person_can_answer_goes_to_one_unless_it_is_denied() -> None
 def test_a_remembered_deny_holds_before_a_remembered_allow_whatever_their_order() -> None:
     allows, denies = rule("allow", tool="bash"), rule("deny", command="make *")
     for both in ((allows, denies), (denies, allows)):
-        assert judged(policy(remembered=both), "bash", BASH).decision == "deny"
-        assert judged(policy(remembered=both), "bash", {"command": "ls"}).decision == "allow"
+        assert judge_call(policy(remembered=both), "bash", BASH).decision == "deny"
+        assert judge_call(policy(remembered=both), "bash", {"command": "ls"}).decision == "allow"
 
 
 def test_a_remembered_decision_holds_in_its_scope_and_its_time() -> None:
@@ -243,7 +243,7 @@ def test_a_remembered_decision_holds_in_its_scope_and_its_time() -> None:
         memory = Known()
         memory._known = (RememberedDecision("r", allows, scope, key, at, expires),)
         made = Policy(Rules(), memory=memory, clock=lambda: NOW)
-        return judged(made, "bash", BASH).decision == "allow"
+        return judge_call(made, "bash", BASH).decision == "allow"
 
     assert holds("always")
     assert holds("session", "one")
@@ -260,8 +260,8 @@ def test_a_remembered_decision_holds_in_its_scope_and_its_time() -> None:
 # -- the explanation --------------------------------------------------------------------------------------------------------------
 
 
-def told(made: Policy, tool: str, arguments: Any, **asked: Any) -> tuple[str, list[str]]:
-    verdict = judged(made, tool, arguments, **asked)
+def explain(made: Policy, tool: str, arguments: Any, **asked: Any) -> tuple[str, list[str]]:
+    verdict = judge_call(made, tool, arguments, **asked)
     return verdict.why, [f"{step.stage}: {step.said}" for step in verdict.steps]
 
 
@@ -273,7 +273,7 @@ def test_an_explanation_says_what_each_stage_said_and_why_near_rules_did_not_mat
         Rule(id="tests", decide="allow", tool=("bash",), command=("make test",), because="they change nothing"),
         Rule(id="reads", decide="allow", tool=("read",)),
     )
-    assert told(made, "bash", {"command": "make all"}) == (
+    assert explain(made, "bash", {"command": "make all"}) == (
         "no rule decides it, and in the mode `manual` a person is asked",
         [
             "deny rules: the only one, `no-rm`, does not match: the command does not run `rm *`",
@@ -283,16 +283,16 @@ def test_an_explanation_says_what_each_stage_said_and_why_near_rules_did_not_mat
             "mode: no rule decides it, and in the mode `manual` a person is asked",
         ],
     )
-    assert told(made, "bash", {"command": "make test && rm x"}) == (
+    assert explain(made, "bash", {"command": "make test && rm x"}) == (
         "the rule `no-rm` denies it: files are precious",
         ["deny rules: the rule `no-rm` denies it: files are precious"],
     )
-    assert told(made, "bash", {"command": "make test"})[0] == "the rule `tests` allows it: they change nothing"
-    assert told(made, "bash", {"command": "git push"})[0] == "the rule `push` asks a person"
-    assert told(made, "bash", {"command": "make test; make all"})[1][-2] == (
+    assert explain(made, "bash", {"command": "make test"})[0] == "the rule `tests` allows it: they change nothing"
+    assert explain(made, "bash", {"command": "git push"})[0] == "the rule `push` asks a person"
+    assert explain(made, "bash", {"command": "make test; make all"})[1][-2] == (
         "allow rules: none of 2 matches; `tests` does not: the command is not one simple command"
     )
-    assert told(made, "read", {"path": "x"}, needs_person=True)[1][-2:] == [
+    assert explain(made, "read", {"path": "x"}, needs_person=True)[1][-2:] == [
         "allow rules: the rule `reads` allows it",
         "allow rules: only a person can answer this",
     ]
@@ -301,7 +301,7 @@ def test_an_explanation_says_what_each_stage_said_and_why_near_rules_did_not_mat
 @pytest.mark.req("policy.decide.explain")
 def test_an_explanation_names_a_few_near_rules_and_counts_the_others() -> None:
     made = policy(*(Rule(id=f"n{at}", decide="deny", command=(f"x{at}",)) for at in range(9)), mode="auto")
-    why, steps = told(made, "bash", BASH)
+    why, steps = explain(made, "bash", BASH)
     assert why == "no rule decides it, and the mode `auto`, which somebody chose, allows the rest"
     assert steps[0].endswith("`n2` does not: the command does not run `x2`; nor do 6 more for this tool")
     assert steps[2] == "ask rules: there are none"
@@ -309,14 +309,14 @@ def test_an_explanation_names_a_few_near_rules_and_counts_the_others() -> None:
 
 @pytest.mark.req("policy.decide.explain")
 def test_an_explanation_names_the_only_rule_of_a_stage_also_when_it_is_about_another_tool() -> None:
-    _, steps = told(policy(Rule(id="reads", decide="allow", tool=("read", "grep"))), "bash", BASH)
+    _, steps = explain(policy(Rule(id="reads", decide="allow", tool=("read", "grep"))), "bash", BASH)
     assert steps[3] == "allow rules: the only one, `reads`, does not match: it is about the tool `read` or `grep`"
 
 
 @pytest.mark.req("policy.decide.explain")
 def test_a_judgement_as_json_names_rule_and_file() -> None:
     denies = rule("deny", tool="bash")
-    assert judged(policy(denies), "bash", BASH).to_json() == {
+    assert judge_call(policy(denies), "bash", BASH).to_json() == {
         "decision": "deny",
         "stage": "deny rules",
         "why": f"the rule `{denies.id}` denies it",
@@ -324,12 +324,12 @@ def test_a_judgement_as_json_names_rule_and_file() -> None:
         "source": "rules.toml",
         "steps": [{"stage": "deny rules", "said": f"the rule `{denies.id}` denies it"}],
     }
-    known = judged(policy(remembered=(denies,)), "bash", BASH).to_json()
+    known = judge_call(policy(remembered=(denies,)), "bash", BASH).to_json()
     assert (known["remembered"], known["why"]) == ("memory-0", "a person denied this before, for always")
     assert "rule" not in known
 
 
 def test_deny_rules_can_be_asked_alone() -> None:
     made = policy(rule("deny", tool="bash"), rule("ask", tool="read"), mode="auto", remembered=(rule("deny", tool="write"),))
-    assert made.forbids(ToolCall("bash"), HERE) is not None
-    assert [made.forbids(ToolCall(tool), HERE) for tool in ("read", "write", "edit")] == [None, None, None]
+    assert made.find_denial(ToolCall("bash"), HERE) is not None
+    assert [made.find_denial(ToolCall(tool), HERE) for tool in ("read", "write", "edit")] == [None, None, None]

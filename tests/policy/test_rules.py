@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from serai.errors import BadSettings
-from serai.policy.rules import Rules, default_rules, parse_rule_flag, read_file, read_rule, read_toml
-from tests.policy.helpers import matched, rule
+from serai.policy.rules import Rules, load_default_rules, parse_rule_flag, read_file, read_rule, read_toml
+from tests.support.policy.rules import check, rule
 
 WHOLE = b"""
 mode = "auto"
@@ -39,7 +39,7 @@ decide = "deny"
 ABOUT = "what is the pattern about? Say FIELD=PATTERN of the input of weather (--allow 'weather:city=Bern')"
 
 
-def told(error: BadSettings) -> str:
+def format_error(error: BadSettings) -> str:
     return f"{error} ({error.hint})" if error.hint else str(error)
 
 
@@ -63,7 +63,7 @@ def test_rules_are_read_with_all_their_keys_and_written_as_they_were() -> None:
     }
     assert (no.to_json(), no.source) == ({"id": "no", "decide": "deny"}, "rules.toml")
     assert read_rule(tests.to_json(), "rules.toml") == tests
-    assert (rules.by("allow"), rules.by("deny"), rules.by("ask")) == ((tests,), (no,), ())
+    assert (rules.select("allow"), rules.select("deny"), rules.select("ask")) == ((tests,), (no,), ())
 
 
 @pytest.mark.req("policy.rule.toml")
@@ -82,11 +82,11 @@ def test_rules_are_read_with_all_their_keys_and_written_as_they_were() -> None:
 def test_one_pattern_of_a_list_is_enough_and_each_key_has_to_match(
     key: str, patterns: object, call: tuple[str, object], other: tuple[str, object] | None
 ) -> None:
-    assert matched(rule("allow", **{key: patterns}), *call).answer == "yes"
+    assert check(rule("allow", **{key: patterns}), *call).answer == "yes"
     if other is not None:
-        assert matched(rule("allow", **{key: patterns}), *other).answer == "no"
+        assert check(rule("allow", **{key: patterns}), *other).answer == "no"
     both = {key: patterns, "who": "nobody"} if key != "who" else {key: patterns, "tool": "nothing"}
-    assert matched(rule("allow", **both), *call).answer == "no"
+    assert check(rule("allow", **both), *call).answer == "no"
 
 
 @pytest.mark.req("policy.rule.strict")
@@ -144,7 +144,7 @@ def test_one_pattern_of_a_list_is_enough_and_each_key_has_to_match(
 def test_what_is_wrong_in_a_file_is_said_with_the_file_and_the_rule(text: str, said: str) -> None:
     with pytest.raises(BadSettings) as caught:
         read_toml(text.encode(errors="surrogatepass"), "f.toml")
-    assert told(caught.value).startswith(said)
+    assert format_error(caught.value).startswith(said)
 
 
 @pytest.mark.req("policy.rule.strict")
@@ -212,9 +212,9 @@ def test_a_flag_is_a_rule(flag: str, keys: dict[str, object]) -> None:
 def test_a_flag_that_is_none_says_how_it_is_written(flag: str, said: str) -> None:
     with pytest.raises(BadSettings) as caught:
         parse_rule_flag(flag)
-    assert told(caught.value) == said
+    assert format_error(caught.value) == said
 
 
 def test_what_is_shipped_is_one_rule_and_asks_for_the_rest() -> None:
-    [looking] = default_rules().rules
-    assert (looking.id, looking.decide, default_rules().mode) == ("default.look-around", "allow", "manual")
+    [looking] = load_default_rules().rules
+    assert (looking.id, looking.decide, load_default_rules().mode) == ("default.look-around", "allow", "manual")

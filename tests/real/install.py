@@ -23,7 +23,7 @@ def cache() -> Path:
     return Path(given, "serai-tests") if given else Path(__file__).parents[2] / ".cache"
 
 
-def installed() -> Path | None:
+def find_installed() -> Path | None:
     """The program, if it is there."""
     path = cache() / f"{PACKAGE}-{VERSION}" / PROGRAM
     return path if os.access(path, os.X_OK) else None
@@ -33,7 +33,7 @@ def install() -> Path:
     cache().mkdir(parents=True, exist_ok=True)
     with open(cache() / f"{PACKAGE}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if path := installed():
+        if path := find_installed():
             return path
         place = cache() / f"{PACKAGE}-{VERSION}"
         part = place.with_suffix(".part")
@@ -43,7 +43,7 @@ def install() -> Path:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install", "--no-deps", "--no-compile"]
         subprocess.run([*pip, "--target", str(part), f"{PACKAGE}=={VERSION}"], check=True)
         os.rename(part, place)
-        path = installed()
+        path = find_installed()
         if path is None:
             sys.exit(f"{PACKAGE} {VERSION} has no {PROGRAM} for this machine")
         return path

@@ -16,7 +16,7 @@ from serai.compat.agentboot import (
     MessageEvent,
     OutputFormat,
 )
-from tests.real.house import LIMITS, Real, sleeping
+from tests.support.claude.real_claude import LIMITS, Real, build_sleep_prompt
 
 
 def boot(real: Real) -> AgentBoot:
@@ -50,7 +50,7 @@ async def test_an_approval_a_session_that_goes_on_and_text(real: Real) -> None:
 
 
 async def test_to_cancel_in_the_middle_of_a_tool_leaves_nothing(real: Real) -> None:
-    handle = await boot(real).execute("", str(real.cwd), sleeping(), ExecutionOptions(allowed_tools=["Bash"]))
+    handle = await boot(real).execute("", str(real.cwd), build_sleep_prompt(), ExecutionOptions(allowed_tools=["Bash"]))
     while not (real.cwd / "begun").exists():
         await asyncio.sleep(0.02)  # the tool is another process's, which cannot tell us
     handle.cancel()

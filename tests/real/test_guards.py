@@ -16,10 +16,10 @@ from serai.app.app import App
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import ToolCalled, ToolEnded, TurnResult
 from serai.model.tools import ToolCall
-from tests.app.houses import PATIENT, Person
-from tests.cli.guests import EXAMPLES
-from tests.host.guests import make
-from tests.real.house import LIMITS, Real, events, of
+from tests.support.app.apps import PATIENT, Person
+from tests.support.claude.real_claude import LIMITS, Real, collect_events, select_events
+from tests.support.cli.shell import EXAMPLES
+from tests.support.host.zot_guests import make
 
 BASH = {"allowed_tools": ("Bash",)}
 WRITE = '>> call Bash {"command": "echo one > made; cat made"}\n>> say done'
@@ -40,7 +40,7 @@ for frame in frames():
 
 
 @asynccontextmanager
-async def opened(real: Real, *guests: Path, person: Person | None = None, **choices: Any) -> AsyncIterator[App]:
+async def open_app(real: Real, *guests: Path, person: Person | None = None, **choices: Any) -> AsyncIterator[App]:
     environ = {**real.environ, "SERAI_HOME": str(real.root / "serai")}
     given: dict[str, Any] = {"cwd": real.cwd, "agent": "claude", "model": "claude-sonnet-4-5", "mode": "skip", "record": False}
     given |= {"environ": environ, "guests": guests, "installed": False, "limits": {**PATIENT, "agent_first": 50.0}, **choices}
@@ -48,13 +48,13 @@ async def opened(real: Real, *guests: Path, person: Person | None = None, **choi
         yield app
 
 
-async def submitted(app: App, prompt: str) -> TurnResult:
+async def submit(app: App, prompt: str) -> TurnResult:
     result = await app.submit(prompt)
     assert result is not None
     return result
 
 
-def ended(person: Person) -> Any:
+def get_tool_end(person: Person) -> Any:
     [event] = [event for event in person.events if isinstance(event, ToolEnded)]
     return event
 
@@ -62,27 +62,27 @@ def ended(person: Person) -> Any:
 async def test_a_zot_guard_blocks_what_the_programs_own_rules_allow(real: Real) -> None:
     (real.cwd / "kept").mkdir()
     person = Person()
-    async with opened(real, EXAMPLES / "guard-python", person=person, options=BASH) as app:
-        result = await submitted(app, '>> call Bash {"command": "rm -rf kept"}\n>> say went on')
+    async with open_app(real, EXAMPLES / "guard-python", person=person, options=BASH) as app:
+        result = await submit(app, '>> call Bash {"command": "rm -rf kept"}\n>> say went on')
     assert result.text == "went on"
-    assert ended(person).result.is_error
-    assert "rm -rf is not run here" in ended(person).result.content[0].text
+    assert get_tool_end(person).result.is_error
+    assert "rm -rf is not run here" in get_tool_end(person).result.content[0].text
     assert (real.cwd / "kept").exists()
 
 
 async def test_a_zot_guard_rewrites_what_runs(real: Real, tmp_path: Path) -> None:
     person = Person()
-    async with opened(real, make(tmp_path / "guests", REWRITES), person=person, options=BASH) as app:
+    async with open_app(real, make(tmp_path / "guests", REWRITES), person=person, options=BASH) as app:
         await app.submit(WRITE)
     assert (real.cwd / "made").read_text() == "two\n"
-    assert ended(person).result.content[0].text == "two"
+    assert get_tool_end(person).result.content[0].text == "two"
 
 
 async def test_without_its_guard_no_call_runs(real: Real, tmp_path: Path) -> None:
     person = Person()
     guest = make(tmp_path / "guests", DIES, settings="guard = true\n")
-    async with opened(real, guest, person=person, options=BASH) as app:
-        await submitted(app, WRITE)
+    async with open_app(real, guest, person=person, options=BASH) as app:
+        await submit(app, WRITE)
     assert not (real.cwd / "made").exists()
     [ended] = [event for event in person.events if isinstance(event, ToolEnded)]
     assert ended.result.is_error
@@ -93,10 +93,10 @@ async def test_rules_decide_what_claude_would_allow_silently(real: Real) -> None
     rules = real.root / "rules.toml"
     rules.write_text('[[rule]]\nid = "no-shell"\ndecide = "deny"\ntool = "bash"\nbecause = "no shell here"\n')
     person = Person()
-    async with opened(real, person=person, policy=rules, options=BASH) as app:
-        result = await submitted(app, WRITE)
+    async with open_app(real, person=person, policy=rules, options=BASH) as app:
+        result = await submit(app, WRITE)
     assert result.text == "done"
-    assert "no shell here" in ended(person).result.content[0].text
+    assert "no shell here" in get_tool_end(person).result.content[0].text
     assert not (real.cwd / "made").exists()
 
 
@@ -128,11 +128,11 @@ async def test_a_guard_that_does_not_answer_keeps_the_call_from_running(real: Re
 
     async with real.agent(judge=judge, options=BASH, limits=LIMITS.but(agent_hook=1.0)) as session:
         turn = session.turn(WRITE)
-        seen = await events(turn)
+        seen = await collect_events(turn)
         result = await turn
     assert asked.is_set()
     assert result.text == "done"
-    [event] = of(seen, ToolEnded)
+    [event] = select_events(seen, ToolEnded)
     assert event.result.is_error
     assert not (real.cwd / "made").exists()
 
@@ -143,9 +143,9 @@ async def test_a_guard_that_fails_keeps_the_call_from_running(real: Real) -> Non
 
     async with real.agent(judge=judge, options=BASH) as session:
         turn = session.turn(WRITE)
-        seen = await events(turn)
+        seen = await collect_events(turn)
         await turn
-    [event] = of(seen, ToolEnded)
+    [event] = select_events(seen, ToolEnded)
     assert event.result.is_error
     assert not (real.cwd / "made").exists()
 
@@ -156,9 +156,9 @@ async def test_what_a_guard_leaves_to_a_person_is_asked(real: Real) -> None:
 
     async with real.agent(judge=judge, options=BASH) as session:
         turn = session.turn(WRITE)
-        seen = await events(turn, lambda ask: Allow())
+        seen = await collect_events(turn, lambda ask: Allow())
         await turn
-    assert [one.call.name for one in of(seen, Approval)] == ["bash"]
+    assert [one.call.name for one in select_events(seen, Approval)] == ["bash"]
     assert (real.cwd / "made").exists()
 
 
@@ -201,8 +201,8 @@ async def test_hooks_of_somebody_elses_do_not_run_beside_a_judge(real: Real) -> 
 
 async def test_a_guests_tool_is_the_programs(real: Real) -> None:
     person = Person()
-    async with opened(real, EXAMPLES / "weather-python", person=person) as app:
-        result = await submitted(app, '>> call mcp__serai__weather {"city": "Bern"}\n>> say $results')
+    async with open_app(real, EXAMPLES / "weather-python", person=person) as app:
+        result = await submit(app, '>> call mcp__serai__weather {"city": "Bern"}\n>> say $results')
     assert result.text.startswith("Bern: ")
     called = [event.call for event in person.events if isinstance(event, ToolCalled)]
     assert [call.name for call in called] == ["weather"]
@@ -216,7 +216,7 @@ async def test_nobody_else_can_be_our_server(real: Real, where: str) -> None:
     server = {"command": "sh", "args": ["-c", "touch started; cat > /dev/null"]}
     place.write_text(json.dumps({"mcpServers": {"serai": server}}))
     person = Person()
-    async with opened(real, EXAMPLES / "weather-python", person=person) as app:
-        result = await submitted(app, '>> call mcp__serai__weather {"city": "Bern"}\n>> say $results')
+    async with open_app(real, EXAMPLES / "weather-python", person=person) as app:
+        result = await submit(app, '>> call mcp__serai__weather {"city": "Bern"}\n>> say $results')
     assert result.text.startswith("Bern: ")
     assert not (real.cwd / "started").exists()

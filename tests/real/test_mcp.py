@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from serai.agents.driven.tool_endpoint import TOKEN_VARIABLE
-from serai.dialects.mcp.neutral import NameMap, prefix_of
+from serai.dialects.mcp.neutral import NameMap, measure_prefix
 from serai.model.tools import ToolSpec
-from tests.mcp.parts import Box, opened
-from tests.real.house import Real
+from tests.support.claude.real_claude import Real
+from tests.support.mcp_endpoints import Box, open_endpoint
 
 FAR = "far.off/weather " + "x" * 80
 
@@ -21,9 +21,9 @@ FAR = "far.off/weather " + "x" * 80
 @pytest.mark.req("app.mcp.attach", "app.mcp.launch", "app.mcp.names")
 async def test_a_tool_is_called_through_the_endpoint(real: Real) -> None:
     box = Box(ToolSpec(FAR))
-    safe = NameMap([FAR], prefix=prefix_of("serai")).out(FAR)
+    safe = NameMap([FAR], prefix=measure_prefix("serai")).get_safe_name(FAR)
     prompt = f'>> call mcp__serai__add {{"a": 40, "b": 2}}\n>> call mcp__serai__{safe} {{}}\n>> say $results'
-    async with opened(box) as endpoint:
+    async with open_endpoint(box) as endpoint:
         arguments = ("--mcp-config", endpoint.config, "--strict-mcp-config", "--allowedTools", "mcp__serai")
         child = await asyncio.create_subprocess_exec(
             str(real.program), "-p", "--verbose", "--output-format", "stream-json", *arguments,

@@ -9,10 +9,10 @@ from uuid import uuid4
 
 from serai.agents.turn import Turn
 from serai.model.approvals import Allow, Approval
-from tests.real.house import Real, events, of
+from tests.support.claude.real_claude import Real, collect_events, select_events
 
 
-def said(real: Real) -> str:
+def read_last_request(real: Real) -> str:
     """What the newest request of the model had in it."""
     return json.dumps([request.body for request in real.models.requests if request.path == "/v1/messages"][-1]["messages"])
 
@@ -23,7 +23,7 @@ async def test_a_conversation_goes_on_in_another_process(real: Real) -> None:
     async with real.agent(resume=first.session) as session:
         second = await session.turn(">> say I do")
     assert second.session == first.session
-    assert "remember the otter" in said(real)
+    assert "remember the otter" in read_last_request(real)
 
 
 async def test_the_newest_conversation_of_the_folder_goes_on(real: Real) -> None:
@@ -32,7 +32,7 @@ async def test_the_newest_conversation_of_the_folder_goes_on(real: Real) -> None
     async with real.agent(latest=True) as session:
         second = await session.turn(">> say I do")
     assert second.session == first.session == session.id
-    assert "remember the otter" in said(real)
+    assert "remember the otter" in read_last_request(real)
 
 
 async def test_a_fork_leaves_the_first_as_it_was(real: Real) -> None:
@@ -42,10 +42,10 @@ async def test_a_fork_leaves_the_first_as_it_was(real: Real) -> None:
         fork = await session.turn(">> say in the fork")
         assert session.id == fork.session
     assert fork.session != first.session
-    assert "remember the otter" in said(real)
+    assert "remember the otter" in read_last_request(real)
     async with real.agent(resume=first.session) as session:
         await session.turn(">> say again")
-    assert "in the fork" not in said(real)
+    assert "in the fork" not in read_last_request(real)
 
 
 async def test_a_session_is_forked_while_it_is_open(real: Real) -> None:
@@ -53,7 +53,7 @@ async def test_a_session_is_forked_while_it_is_open(real: Real) -> None:
         await session.turn(">> say remember the otter")
         async with session.fork() as fork:
             await fork.turn(">> say in the fork")
-            assert "remember the otter" in said(real)
+            assert "remember the otter" in read_last_request(real)
             assert fork.id not in ("", session.id)
         assert (await session.turn(">> say on")).session == session.id
 
@@ -71,9 +71,9 @@ async def test_the_mode_and_the_model_are_changed_while_it_runs(real: Real) -> N
         await session.set_model("claude-haiku-4-5")
         await session.set_mode("acceptEdits")
         turn = session.turn('>> call Write {"file_path": "made", "content": "x"}\n>> say done')
-        seen = await events(turn)
+        seen = await collect_events(turn)
         await turn
-    assert not of(seen, Approval)
+    assert not select_events(seen, Approval)
     assert (real.cwd / "made").exists()
     assert [request.body for request in real.models.requests if request.path == "/v1/messages"][-1]["model"] == "claude-haiku-4-5"
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.cli.guests import EXAMPLES
-from tests.real.house import Real
+from tests.support.claude.real_claude import Real
+from tests.support.cli.shell import EXAMPLES
 
 HOOKED = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "touch hooked"}]}]}}
 WRITE = '>> call Bash {"command": "echo one > made; cat made"}\n>> say done'

@@ -20,18 +20,18 @@ from serai.cli import record
 from serai.errors import NoRecording, NotRecorded
 from serai.limits import Limits
 from serai.record import Recorder, Recording, Secrets, TimelineFilter, export_recording, segment
-from serai.record.frame_summary import summarize_frame
+from serai.record.recording import summarize_frame
 from serai.record.segment import FrameDirection
-from tests.record.helpers import CALL, RESULT, all_bytes, folder_in, opened
+from tests.support.recordings import CALL, RESULT, open_folder, open_recording, read_all_bytes
 
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Iterator[Recording]:
     """Two guests; a call of each, a notice, a line that is no frame."""
     now = monotonic()
-    with Recorder(folder_in(tmp_path), command="serai test", secrets=Secrets()) as recorder:
-        weather = recorder.wire("zot:weather", kind="guest", dialect="zot")
-        notes = recorder.wire("piglet:notes", kind="guest", dialect="jsonrpc")
+    with Recorder(open_folder(tmp_path), command="serai test", secrets=Secrets()) as recorder:
+        weather = recorder.open_tap("zot:weather", kind="guest", dialect="zot")
+        notes = recorder.open_tap("piglet:notes", kind="guest", dialect="jsonrpc")
         weather.frames("sent", now, CALL % 1)
         notes.frames("sent", now + 1, b'{"jsonrpc":"2.0","id":1,"method":"tool/execute","params":{"city":"Bern"}}\n')
         weather.frames("received", now + 0.25, b"a banner\n" + RESULT % 1 + b'{"type":"notify","text":"hi"}\n')
@@ -39,12 +39,12 @@ def recording(tmp_path: Path) -> Iterator[Recording]:
             "received", now + 1.5, b'{"jsonrpc":"2.0","id":1,"error":{"code":1}}\n{"jsonrpc":"2.0","id":1,"method":"host/x"}\n'
         )
         notes.frames("sent", now + 3, b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
-    with opened(folder_in(tmp_path)) as recording:
+    with open_recording(open_folder(tmp_path)) as recording:
         yield recording
 
 
-def seen(recording: Recording, **wanted: Any) -> list[str]:
-    items = recording.timeline(TimelineFilter(**wanted))
+def list_timeline(recording: Recording, **wanted: Any) -> list[str]:
+    items = recording.iter_timeline(TimelineFilter(**wanted))
     return [f"{item.wire}{'>' if item.way == 'sent' else '<'}{item.type}" for item in items if item.way]
 
 
@@ -68,19 +68,19 @@ ALL = ["1>tool_call", "2>tool/execute", "1<noise", "1<tool_result", "1<notify", 
     ],
 )
 def test_a_timeline_can_be_narrowed(recording: Recording, wanted: dict[str, object], expected: list[str]) -> None:
-    assert seen(recording, **wanted) == expected
+    assert list_timeline(recording, **wanted) == expected
 
 
 @pytest.mark.req("record.timeline.filters")
 def test_a_timeline_can_be_narrowed_by_time(recording: Recording) -> None:
-    first = next(item for item in recording.timeline() if item.what == "frame")
+    first = next(item for item in recording.iter_timeline() if item.what == "frame")
     at = [datetime.fromtimestamp(first.at / 1e6 + seconds, UTC) for seconds in (0.1, 1.2)]
-    assert seen(recording, since=at[0], until=at[1]) == ["2>tool/execute", "1<noise", "1<tool_result", "1<notify"]
+    assert list_timeline(recording, since=at[0], until=at[1]) == ["2>tool/execute", "1<noise", "1<tool_result", "1<notify"]
 
 
 @pytest.mark.req("record.timeline.pairs")
 def test_answers_know_their_requests_and_both_the_time_between(recording: Recording) -> None:
-    items = {item.number: item for item in recording.timeline(TimelineFilter(pairs=True))}
+    items = {item.number: item for item in recording.iter_timeline(TimelineFilter(pairs=True))}
     pairs = [(items[item.request].type, item.type, item.latency) for item in items.values() if item.request]
     assert pairs == [("tool_call", "tool_result", 250_000), ("tool/execute", "error", 500_000), ("host/x", "result", 1_500_000)]
     assert sorted(item.latency or 0 for item in items.values()) == [250_000, 250_000, 500_000, 500_000, 1_500_000, 1_500_000]
@@ -127,22 +127,22 @@ def test_what_a_frame_is_at_a_glance(frame: bytes, type_: str, id: bytes, role: 
 
 @pytest.mark.req("record.timeline.pairs")
 def test_an_id_used_again_pairs_again(tmp_path: Path) -> None:
-    with Recorder(folder_in(tmp_path)) as recorder:
-        tap = recorder.wire("a", kind="guest", dialect="zot")
+    with Recorder(open_folder(tmp_path)) as recorder:
+        tap = recorder.open_tap("a", kind="guest", dialect="zot")
         ways: list[tuple[FrameDirection, bytes]] = [("sent", CALL), ("received", RESULT)] * 2
         for number, (way, frame) in enumerate(ways):
             tap.frames(way, float(number), frame % 1)
-    with opened(folder_in(tmp_path)) as recording:
-        assert [item.request for item in recording.timeline() if item.what == "frame"] == [None, 2, None, 4]
+    with open_recording(open_folder(tmp_path)) as recording:
+        assert [item.request for item in recording.iter_timeline() if item.what == "frame"] == [None, 2, None, 4]
 
 
 def test_a_file_without_a_word_opens(tmp_path: Path) -> None:
-    folder = folder_in(tmp_path)
+    folder = open_folder(tmp_path)
     folder.create()
     path = folder.path / "20261110T000000-000-aaaa.000.rec"
     path.touch()
-    with opened(folder) as recording:
-        assert (recording.run, list(recording.timeline())) == ("20261110T000000-000-aaaa", [])
+    with open_recording(folder) as recording:
+        assert (recording.run, list(recording.iter_timeline())) == ("20261110T000000-000-aaaa", [])
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path, content: bytes,
 
 def test_a_wire_that_is_not_there_is_an_error_that_names_those_that_are(recording: Recording) -> None:
     with pytest.raises(NoRecording, match="no wire 9") as raised:
-        recording.wire(9)
+        recording.get_wire(9)
     assert raised.value.hint == "it has 1 (zot:weather), 2 (piglet:notes)"
 
 
@@ -189,9 +189,9 @@ def test_a_strangers_file_opens_and_shows_what_is_whole(tmp_path: Path, line: by
         + b'\x1e{"entry":"note","text":"after","at":4611686018427387903}\n'
     )
     with Recording.open(path) as recording:
-        items = list(recording.timeline())
+        items = list(recording.iter_timeline())
         assert items[-1].text == "after"
-        assert [record.timeline_line(item, recording.wires) and record.item_json(item, recording.wires) for item in items]
+        assert [record.format_item(item, recording.wires) and record.dump_item(item, recording.wires) for item in items]
 
 
 @pytest.mark.slow
@@ -218,8 +218,8 @@ def test_an_entry_at_the_border_of_two_chunks_ends_a_run(tmp_path: Path) -> None
             + b"y" * 99999
         )
         with Recording.open(path) as recording:
-            assert [(item.what, item.size) for item in recording.timeline()][:2] == [("frame", size - 1), ("damaged", 0)]
-            assert "after" in [item.text for item in recording.timeline()]
+            assert [(item.what, item.size) for item in recording.iter_timeline()][:2] == [("frame", size - 1), ("damaged", 0)]
+            assert "after" in [item.text for item in recording.iter_timeline()]
 
 
 @pytest.mark.slow
@@ -238,30 +238,30 @@ def test_a_filter_takes_any_number_of_wires(tmp_path: Path) -> None:
     opens = b"".join(b'\x1e{"entry":"open","wire":%d,"who":"w"}\n' % number for number in range(1, 40_000))
     path.write_bytes(b'\x1e{"entry":"recording","format":1,"run":"x"}\n' + opens)
     with Recording.open(path) as recording:
-        assert sum(1 for _ in recording.timeline(TimelineFilter(who="w"))) == 39_999
+        assert sum(1 for _ in recording.iter_timeline(TimelineFilter(who="w"))) == 39_999
 
 
 def test_more_frames_than_are_indexed_at_once(tmp_path: Path) -> None:
-    with Recorder(folder_in(tmp_path)) as recorder:
-        tap = recorder.wire("a", kind="guest", dialect="zot")
+    with Recorder(open_folder(tmp_path)) as recorder:
+        tap = recorder.open_tap("a", kind="guest", dialect="zot")
         tap.frames("sent", monotonic(), b"".join(CALL % number for number in range(25_000)))
-    with opened(folder_in(tmp_path)) as recording:
-        numbers = [int(item.id) for item in recording.timeline() if item.what == "frame"]
+    with open_recording(open_folder(tmp_path)) as recording:
+        numbers = [int(item.id) for item in recording.iter_timeline() if item.what == "frame"]
     assert numbers == list(range(25_000))
 
 
 def test_parts_that_are_gone_are_told(tmp_path: Path) -> None:
-    folder = folder_in(tmp_path)
+    folder = open_folder(tmp_path)
     with Recorder(folder, limits=Limits().but(record_segment=10)) as recorder:
-        tap = recorder.wire("a", kind="guest", dialect="zot")
+        tap = recorder.open_tap("a", kind="guest", dialect="zot")
         for number in range(6):
             tap.frames("sent", monotonic(), CALL % number)
             recorder.flush()
     files = folder.find().files
     for number in (0, 2, 3):
         files[number].unlink()
-    with opened(folder) as recording:
-        assert [item.text for item in recording.timeline() if item.what == "note"] == [
+    with open_recording(folder) as recording:
+        assert [item.text for item in recording.iter_timeline() if item.what == "note"] == [
             "1 parts of the recording are gone",
             "2 parts of the recording are gone",
         ]
@@ -269,33 +269,33 @@ def test_parts_that_are_gone_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.req("record.wire.bodies")
 def test_half_a_body_is_none(tmp_path: Path) -> None:
-    folder = folder_in(tmp_path)
+    folder = open_folder(tmp_path)
     with Recorder(folder) as recorder:
-        tap = recorder.wire("m", kind="model", dialect="http", framing="bodies")
-        tap.body("sent", b"first\nbody")
-        tap.body("received", b"second\nbody")
+        tap = recorder.open_tap("m", kind="model", dialect="http", framing="bodies")
+        tap.record_body("sent", b"first\nbody")
+        tap.record_body("received", b"second\nbody")
     [path] = folder.find().files
     path.write_bytes(path.read_bytes()[:-3])
-    with opened(folder) as recording:
-        assert [item.raw for item in recording.timeline() if item.what == "frame"] == [b"first\nbody"]
+    with open_recording(folder) as recording:
+        assert [item.raw for item in recording.iter_timeline() if item.what == "frame"] == [b"first\nbody"]
         assert recording.damage
 
 
 def test_a_frame_is_shown_without_the_space_around_it(tmp_path: Path) -> None:
-    with Recorder(folder_in(tmp_path)) as recorder:
-        recorder.wire("a", kind="guest", dialect="zot").frames("sent", monotonic(), b"\n  \t{}x \r\n\n y\n")
-    with opened(folder_in(tmp_path)) as recording:
-        assert [item.raw for item in recording.timeline() if item.what == "frame"] == [b"{}x", b"y"]
+    with Recorder(open_folder(tmp_path)) as recorder:
+        recorder.open_tap("a", kind="guest", dialect="zot").frames("sent", monotonic(), b"\n  \t{}x \r\n\n y\n")
+    with open_recording(open_folder(tmp_path)) as recording:
+        assert [item.raw for item in recording.iter_timeline() if item.what == "frame"] == [b"{}x", b"y"]
 
 
 @pytest.mark.req("record.timeline.pairs")
 def test_a_clock_set_back_gives_no_negative_time(tmp_path: Path) -> None:
-    with Recorder(folder_in(tmp_path)) as recorder:
-        tap = recorder.wire("a", kind="guest", dialect="zot")
+    with Recorder(open_folder(tmp_path)) as recorder:
+        tap = recorder.open_tap("a", kind="guest", dialect="zot")
         tap.frames("sent", 100.0, CALL % 1)
         tap.frames("received", 50.0, RESULT % 1)
-    with opened(folder_in(tmp_path)) as recording:
-        assert [item.latency for item in recording.timeline(TimelineFilter(pairs=True))] == [0, 0]
+    with open_recording(open_folder(tmp_path)) as recording:
+        assert [item.latency for item in recording.iter_timeline(TimelineFilter(pairs=True))] == [0, 0]
 
 
 def test_a_file_that_goes_while_it_is_opened_is_an_error_of_its_own(tmp_path: Path) -> None:
@@ -316,8 +316,10 @@ def test_an_export_opens_like_the_recording_itself(recording: Recording, tmp_pat
         os.umask(before)
     assert (path.stat().st_size, stat.S_IMODE(path.stat().st_mode)) == (size, 0o600)
     with Recording.open(path) as again:
-        assert (again.run, again.command, seen(again)) == (recording.run, "serai test", ALL)
-        assert [(i.at, i.raw, i.latency) for i in again.timeline()] == [(i.at, i.raw, i.latency) for i in recording.timeline()]
+        assert (again.run, again.command, list_timeline(again)) == (recording.run, "serai test", ALL)
+        assert [(i.at, i.raw, i.latency) for i in again.iter_timeline()] == [
+            (i.at, i.raw, i.latency) for i in recording.iter_timeline()
+        ]
 
 
 @pytest.mark.req("record.export.one-file")
@@ -325,7 +327,7 @@ def test_only_the_chosen_wires_are_exported(recording: Recording, tmp_path: Path
     export_recording(recording, tmp_path / "bug.rec", keep={2}.__contains__)
     assert b"weather" not in (tmp_path / "bug.rec").read_bytes()
     with Recording.open(tmp_path / "bug.rec") as again:
-        assert seen(again) == ["2>tool/execute", "2<error", "2<host/x", "2>result"]
+        assert list_timeline(again) == ["2>tool/execute", "2<error", "2<host/x", "2>result"]
 
 
 @pytest.mark.req("record.export.one-file")
@@ -337,39 +339,39 @@ def test_an_existing_file_stays_unless_told_otherwise(recording: Recording, tmp_
     assert path.read_text().startswith("dear to me")
     export_recording(recording, path, replace=True)
     with Recording.open(path) as again:
-        assert seen(again) == ALL
+        assert list_timeline(again) == ALL
 
 
 @pytest.mark.req("record.secrets.lookalikes")
 def test_what_looks_like_a_secret_is_not_exported(tmp_path: Path) -> None:
     token = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
-    with Recorder(folder_in(tmp_path), secrets=Secrets(), command=f"serai run --with {token}") as recorder:
-        tap = recorder.wire("a", kind="guest", dialect="jsonrpc")
+    with Recorder(open_folder(tmp_path), secrets=Secrets(), command=f"serai run --with {token}") as recorder:
+        tap = recorder.open_tap("a", kind="guest", dialect="jsonrpc")
         tap.frames("received", monotonic(), json.dumps({"id": 1, "result": {"said": f"it is\n{token}"}}).encode() + b"\n")
         tap.end(stderr=f"and {token}")
-    assert all_bytes(folder_in(tmp_path)).count(token.encode()) == 3
+    assert read_all_bytes(open_folder(tmp_path)).count(token.encode()) == 3
     path = tmp_path / "bug.rec"
-    with opened(folder_in(tmp_path)) as recording:
+    with open_recording(open_folder(tmp_path)) as recording:
         export_recording(recording, path)
     assert token.encode() not in path.read_bytes()
     with Recording.open(path) as again:
-        [frame] = [item for item in again.timeline() if item.what == "frame"]
+        [frame] = [item for item in again.iter_timeline() if item.what == "frame"]
         assert json.loads(frame.raw)["result"]["said"] == "it is\n" + "*" * len(token)
 
 
 @pytest.mark.req("record.secrets.lookalikes", "record.export.one-file")
 def test_a_key_in_one_line_does_not_mask_the_frames_behind_it(tmp_path: Path) -> None:
-    with Recorder(folder_in(tmp_path), secrets=Secrets()) as recorder:
-        tap = recorder.wire("a", kind="guest", dialect="jsonrpc")
+    with Recorder(open_folder(tmp_path), secrets=Secrets()) as recorder:
+        tap = recorder.open_tap("a", kind="guest", dialect="jsonrpc")
         tap.frames("received", monotonic(), b'-----BEGIN PRIVATE KEY-----\n{"id":1,"result":2}\n')
         tap.end(stderr='-----BEGIN RSA PRIVATE KEY-----\nMII "x"')
-    with opened(folder_in(tmp_path)) as recording:
+    with open_recording(open_folder(tmp_path)) as recording:
         export_recording(recording, tmp_path / "bug.rec")
-        original = [item.raw for item in recording.timeline()]
+        original = [item.raw for item in recording.iter_timeline()]
     with Recording.open(tmp_path / "bug.rec") as again:
-        assert [item.raw for item in again.timeline()] == original
+        assert [item.raw for item in again.iter_timeline()] == original
         assert again.damage == 0
-        assert "MII" not in again.wire(1).stderr
+        assert "MII" not in again.get_wire(1).stderr
 
 
 @pytest.mark.req("record.export.one-file")
@@ -399,16 +401,16 @@ def test_in_zot_the_type_of_a_frame_tells_whether_it_asks_or_answers(tmp_path: P
     now = monotonic()
     sent = ["tool_call", "command_invoked", 'event_intercept","event":"tool_call']
     received = ["notify", "event_intercept_response", "tool_result", "tool_result", "command_response", "future"]
-    with Recorder(folder_in(tmp_path), secrets=Secrets()) as recorder:
-        tap = recorder.wire("zot:weather", kind="guest", dialect="zot")
+    with Recorder(open_folder(tmp_path), secrets=Secrets()) as recorder:
+        tap = recorder.open_tap("zot:weather", kind="guest", dialect="zot")
         tap.frames("received", now, b'{"type":"tool_result","id":"1"}\n')  # before anybody asked: it must not look like a request
         for number, kind in enumerate(sent):
             tap.frames("sent", now + number, f'{{"id":"1","type":"{kind}"}}\n'.encode())
         for number, kind in enumerate(received):
             tap.frames("received", now + 10 + number, f'{{"id":"1","type":"{kind}"}}\n'.encode())
         tap.frames("sent", now + 20, b'{"type":"event","event":"turn_end"}\n{"type":"tool_call","id":""}\n{"type":"tool_call"}\n')
-    with opened(folder_in(tmp_path)) as recording:
-        items = {item.number: item for item in recording.timeline()}
+    with open_recording(open_folder(tmp_path)) as recording:
+        items = {item.number: item for item in recording.iter_timeline()}
     pairs = [(items[item.request].type, item.type, item.latency) for item in items.values() if item.request]
     assert pairs == [
         ("event_intercept:tool_call", "event_intercept_response", 9_000_000),

@@ -231,7 +231,7 @@ def test_an_empty_value_is_nobodys_secret() -> None:
 
 
 def test_everyday_words_of_a_family_of_credentials_are_not_masked() -> None:
-    assert len(Secrets.of({"AWS_PROFILE": "default", "AWS_REGION": "eu-west-1"})) == 0
+    assert len(Secrets.from_env({"AWS_PROFILE": "default", "AWS_REGION": "eu-west-1"})) == 0
 
 
 def test_of_an_environment_what_looks_like_a_credential_and_what_was_named() -> None:
@@ -241,7 +241,7 @@ def test_of_an_environment_what_looks_like_a_credential_and_what_was_named() -> 
         "HOME": "/home/somebody",
         "DB": "postgres://u:pw-of-db@h/d",
     }
-    secrets = Secrets.of(variables, "FOO")
+    secrets = Secrets.from_env(variables, "FOO")
     assert secrets.mask(" ".join(variables.values()).encode()) == b"************* *************** /home/somebody " + b"*" * 25
 
 

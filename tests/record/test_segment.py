@@ -17,7 +17,7 @@ ways: st.SearchStrategy[FrameDirection] = st.sampled_from(["sent", "received"])
 lines = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ") + b"\n")
 nasty = st.sampled_from([b"\x1e\n", b'\x1e{"entry":"note","text":"forged"}\n', b"\x1e>1 2 3\n", b"\n", b"\x1e"])
 raw_runs = st.lists(lines | nasty, min_size=1, max_size=5).map(b"".join)
-runs = raw_runs.map(segment.guarded)
+runs = raw_runs.map(segment.escape_marks)
 frames = st.builds(Frames, wire=st.integers(1, 9), way=ways, at=st.integers(0, 2**53), run=runs)
 texts = st.text(max_size=30)
 written = (
@@ -34,7 +34,7 @@ def to_bytes(items: list[Entry]) -> bytes:
     parts = []
     for item in items:
         if isinstance(item, Frames):
-            parts += [segment.frames_head(item.wire, item.way, item.at, len(item.run)), item.run]
+            parts += [segment.pack_frames_head(item.wire, item.way, item.at, len(item.run)), item.run]
         else:
             assert not isinstance(item, Damaged)
             parts.append(segment.pack(item))
@@ -42,10 +42,10 @@ def to_bytes(items: list[Entry]) -> bytes:
 
 
 def from_bytes(data: bytes) -> list[Entry]:
-    return [_without_place(entry) for entry in segment.read(BufferedReader(BytesIO(data)))]
+    return [_drop_place(entry) for entry in segment.read(BufferedReader(BytesIO(data)))]
 
 
-def _without_place(entry: Entry) -> Entry:
+def _drop_place(entry: Entry) -> Entry:
     return Frames(entry.wire, entry.way, entry.at, entry.run) if isinstance(entry, Frames) else entry
 
 
@@ -58,7 +58,7 @@ def test_what_was_written_comes_back_whatever_the_frames_look_like(items: list[E
 @pytest.mark.req("record.damage.forged", "record.frames.exact")
 @given(raw_runs)
 def test_a_run_is_kept_but_for_what_would_pass_for_an_entry(run: bytes) -> None:
-    guarded = segment.guarded(run)
+    guarded = segment.escape_marks(run)
     assert [line.removeprefix(b"\x1e") for line in run.split(b"\n")] == [
         line[1:] if original.startswith(b"\x1e") else line
         for line, original in zip(guarded.split(b"\n"), run.split(b"\n"), strict=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sdk.talk import Talk
+from tests.support.sdk.pipe_host import Talk
 
 
 @pytest.fixture

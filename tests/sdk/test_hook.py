@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from tests.test_import import SOURCE, imported_with
+from tests.support.fresh_interpreters import SOURCE, list_imports
 
 PROGRAM = "import sys; sys.path.insert(0, {source!r})\nfrom serai.sdk.hook import *\n{body}\nmain(handle)\n"
 
 
 def hook(body: str, request: bytes = b'{"event":"box.create","box":{"box_id":"a"}}') -> subprocess.CompletedProcess[bytes]:
-    argv = [sys.executable, "-I", "-S", "-c", PROGRAM.format(source=str(SOURCE), body=body)]
+    argv = [sys.executable, "-I", "-S", "-c", PROGRAM.format(source=SOURCE, body=body)]
     return subprocess.run(argv, input=request, env={}, capture_output=True, check=False, timeout=30)
 
 
@@ -62,7 +62,7 @@ def test_a_handler_may_end_the_program_itself() -> None:
 
 
 def test_without_its_streams_it_fails_and_says_so() -> None:
-    program = PROGRAM.format(source=str(SOURCE), body="def handle(request): return None")
+    program = PROGRAM.format(source=SOURCE, body="def handle(request): return None")
     argv = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-I", "-S", "-c", program]
     ran = subprocess.run(argv, env={}, capture_output=True, check=False, timeout=30)
     assert (ran.returncode, ran.stdout) == (1, b"")
@@ -74,7 +74,7 @@ def test_without_its_streams_it_fails_and_says_so() -> None:
 @pytest.mark.parametrize("size", [1, 1_000_000])
 @pytest.mark.parametrize("stdout", ["a full disk", "a closed pipe"])
 def test_an_answer_that_cannot_be_written_is_told(stdout: str, size: int) -> None:
-    program = PROGRAM.format(source=str(SOURCE), body=f"def handle(request): return Response(state='x' * {size})")
+    program = PROGRAM.format(source=SOURCE, body=f"def handle(request): return Response(state='x' * {size})")
     if stdout == "a full disk":
         answer, why = os.open("/dev/full", os.O_WRONLY), 28
     else:
@@ -92,8 +92,8 @@ def test_an_answer_that_cannot_be_written_is_told(stdout: str, size: int) -> Non
 
 def test_a_hook_loads_hardly_more_than_json() -> None:
     """It starts for each box, and the box waits for it."""
-    loaded = imported_with("serai.sdk.hook")
+    loaded = list_imports("serai.sdk.hook")
     assert "serai.dialects.hookproto.peer_side" in loaded
     assert not loaded & {"asyncio", "base64", "dataclasses", "inspect", "msgspec", "typing", "serai.dialects.hookproto.host_side"}
-    beyond = {name for name in loaded - imported_with("json") if not name.startswith("serai")}
+    beyond = {name for name in loaded - list_imports("json") if not name.startswith("serai")}
     assert beyond <= {"binascii", "__future__"}

@@ -15,19 +15,8 @@ from pathlib import Path
 import pytest
 
 from serai.testing.zot_host import ZotHost
-from tests.host.guests import opened
-
-LAST = "\next.main()\n"
-
-
-def program(place: Path, body: str, *, end: str = LAST) -> Path:
-    """The folder of an extension with this body."""
-    folder = place / "probe"
-    folder.mkdir()
-    (folder / "extension.json").write_text(json.dumps({"name": "probe", "exec": sys.executable, "args": ["probe.py"]}))
-    (folder / "probe.py").write_text(f"from serai.sdk import *\next = Extension('probe')\n{body}\n{end}")
-    return folder
-
+from tests.support.host.zot_guests import open_host
+from tests.support.sdk.zot_programs import LAST, write_program
 
 # -- streams ----------------------------------------------------------------------------------------------------------------------
 
@@ -48,7 +37,7 @@ def loud() -> str:
     print("x" * 3_000_000)
     return "quiet"
 """
-    with ZotHost(program(tmp_path, body), environ=os.environ | {"PYTHONUNBUFFERED": unbuffered}) as host:
+    with ZotHost(write_program(tmp_path, body), environ=os.environ | {"PYTHONUNBUFFERED": unbuffered}) as host:
         assert host.call_text("loud", {}) == "quiet"
         assert host.shutdown() == 0
         told = host.stderr
@@ -58,7 +47,7 @@ def loud() -> str:
 
 @pytest.mark.req("sdk.wire.print")
 def test_what_was_printed_before_there_was_an_extension_is_still_no_frame(tmp_path: Path) -> None:
-    folder = program(tmp_path, "")
+    folder = write_program(tmp_path, "")
     code = (folder / "probe.py").read_text()
     (folder / "probe.py").write_text(f"print('a banner')\n{code}")
     with ZotHost(folder, environ=os.environ | {"PYTHONUNBUFFERED": ""}) as host:
@@ -70,7 +59,7 @@ def test_what_was_printed_before_there_was_an_extension_is_still_no_frame(tmp_pa
 @pytest.mark.req("sdk.wire.optionals")
 def test_long_answers_of_many_threads_are_whole_lines(tmp_path: Path) -> None:
     body = "@ext.tool\ndef long(letter: str) -> str: return letter * 400_000"
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         asked = {letter: host.ask("tool_call", name="long", args={"letter": letter}) for letter in "abcdefgh"}
         for letter, id in asked.items():
             assert host.answer(id)["content"] == [{"type": "text", "text": letter * 400_000}]
@@ -86,14 +75,14 @@ def greedy() -> str:
     child = subprocess.run(["cat"], capture_output=True, text=True).stdout
     return repr((sys.stdin.read(), child))
 """
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         asked = [host.ask("tool_call", name="greedy", args={}) for _ in range(3)]
         assert [host.answer(id)["content"][0]["text"] for id in asked] == ["('', '')"] * 3
 
 
 @pytest.mark.req("sdk.wire.by-hand")
 def test_who_starts_it_by_hand_is_told_how_to_try_it(tmp_path: Path) -> None:
-    folder = program(tmp_path, "")
+    folder = write_program(tmp_path, "")
     ours, theirs = pty.openpty()
     ran = subprocess.run(
         [sys.executable, "probe.py"], cwd=folder, stdin=theirs, capture_output=True, text=True, timeout=50, check=False
@@ -106,7 +95,7 @@ def test_who_starts_it_by_hand_is_told_how_to_try_it(tmp_path: Path) -> None:
 
 
 def test_an_extension_that_is_only_imported_touches_no_stream(tmp_path: Path) -> None:
-    folder = program(tmp_path, "ext.notify('info', 'x')", end="")
+    folder = write_program(tmp_path, "ext.notify('info', 'x')", end="")
     ran = subprocess.run(
         [sys.executable, "-c", "import probe; print('still here'); print(input())"],
         cwd=folder, input="typed\n", capture_output=True, text=True, timeout=50, check=False,
@@ -115,7 +104,7 @@ def test_an_extension_that_is_only_imported_touches_no_stream(tmp_path: Path) ->
 
 
 def test_without_streams_it_says_so(tmp_path: Path) -> None:
-    folder = program(tmp_path, "")
+    folder = write_program(tmp_path, "")
     ran = subprocess.run(
         ["sh", "-c", '"$0" probe.py <&- >&-', sys.executable], cwd=folder, capture_output=True, text=True, timeout=50, check=False
     )
@@ -134,7 +123,7 @@ def work() -> str:
     ext.log.debug("not shown by default")
     return "fine"
 """
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         host.call_text("work", {})
         assert host.shutdown() == 0
         assert host.stderr == "[probe] INFO before hello\n[probe] WARNING 100% done\n"
@@ -229,9 +218,12 @@ def stuck_event() -> None:
 
 @pytest.mark.req("sdk.life.shutdown", "zot.sdk.run")
 @pytest.mark.parametrize("how", ["shutdown", "eof", "term"])
-@pytest.mark.parametrize("busy", [(), ("later", "sync"), ("stuck",), ("stuck_loop",), ("event",)])
+@pytest.mark.parametrize(
+    "busy",
+    [(), ("later", "sync"), ("stuck",), *(pytest.param((name,), marks=pytest.mark.slow) for name in ("stuck_loop", "event"))],
+)
 def test_each_end_is_clean_and_no_handler_keeps_it(tmp_path: Path, how: str, busy: tuple[str, ...]) -> None:
-    folder = program(tmp_path, ENDING, end=LAST + 'sys.stderr.write("behind main\\n")\n')
+    folder = write_program(tmp_path, ENDING, end=LAST + 'sys.stderr.write("behind main\\n")\n')
     with ZotHost(folder) as host:
         asked = [host.ask("tool_call", name=name, args={}) for name in busy if name != "event"]
         if busy == ("event",):
@@ -269,7 +261,7 @@ async def begin() -> str:
     await asyncio.sleep(0)
     return "begun"
 """
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         assert host.call_text("begin", {}) == "begun"
         assert host.shutdown() == 0
         assert host.stderr == "cleaned up\n"
@@ -292,7 +284,7 @@ class Deaf:
 
 
 @pytest.mark.req("sdk.life.shutdown")
-@pytest.mark.parametrize("how", ["shutdown", "eof", "term"])
+@pytest.mark.parametrize("how", ["shutdown", *(pytest.param(how, marks=pytest.mark.slow) for how in ("eof", "term"))])
 def test_a_host_that_reads_nothing_keeps_it_neither(tmp_path: Path, how: str) -> None:
     body = """
 import threading
@@ -306,7 +298,7 @@ def hang() -> None:
 def long() -> str:
     return "x" * 300_000
 """
-    deaf = Deaf(program(tmp_path, body))
+    deaf = Deaf(write_program(tmp_path, body))
     for number, name in enumerate(("hang", "long", "long", "long")):
         deaf.send({"type": "tool_call", "id": str(number), "name": name, "args": {}})
     deaf.stdout.read(1)  # the first of them is on its way, and gets no further
@@ -341,7 +333,7 @@ async def tidy() -> str:
             await asyncio.sleep(0.01)
         print("cleaned up")
 """
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         asked = host.ask("tool_call", name="tidy", args={})
         host.hear("notify")
         host.send({"type": "shutdown"})
@@ -357,7 +349,7 @@ async def tidy() -> str:
 @pytest.mark.req("sdk.answer.once")
 def test_requests_that_came_before_a_signal_are_answered(tmp_path: Path) -> None:
     body = "import asyncio\n@ext.tool\nasync def later() -> None: await asyncio.sleep(1000)"
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         for _ in range(200):
             host.ask("tool_call", name="later", args={})
         os.kill(host.process.pid, signal.SIGTERM)
@@ -379,7 +371,7 @@ def wait() -> None:
 async def t() -> None:
     await asyncio.to_thread(wait)
 """
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         host.ask("tool_call", name="t", args={})
         host.hear("notify")
         assert host.shutdown() == 0
@@ -404,7 +396,7 @@ async def t() -> str:
 
 keep = []
 """
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         host.tell("turn_end")
         assert [host.call_text("t", {}) for _ in range(3)] == ["fine"] * 3
         assert host.shutdown() == 0
@@ -425,7 +417,7 @@ def fork() -> str:
         {child}
     return str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         assert host.call_text("fork", {}) == {"r": "0", "S": "7", "V": "1"}[child.removeprefix("raise ")[0]]
         assert host.shutdown() == 0
 
@@ -448,7 +440,7 @@ async def main() -> None:
     await ext.arun()
     print("and on")
 """
-    with ZotHost(program(tmp_path, body, end="asyncio.run(main())")) as host:
+    with ZotHost(write_program(tmp_path, body, end="asyncio.run(main())")) as host:
         asked = host.ask("tool_call", name="later", args={})
         host.hear("notify")
         if how == "term":
@@ -461,7 +453,7 @@ async def main() -> None:
 @pytest.mark.req("sdk.life.shutdown")
 @pytest.mark.parametrize("how", ["ext.main()", "import asyncio; asyncio.run(ext.arun())"])
 def test_a_host_on_a_socket_that_is_reset_is_a_host_that_is_gone(tmp_path: Path, how: str) -> None:
-    folder = program(tmp_path, "", end=how)
+    folder = write_program(tmp_path, "", end=how)
     ours, theirs = socket.socketpair()
     descriptor = theirs.fileno()
     process = subprocess.Popen(
@@ -476,7 +468,7 @@ def test_a_host_on_a_socket_that_is_reset_is_a_host_that_is_gone(tmp_path: Path,
 
 @pytest.mark.req("sdk.wire.print")
 def test_without_a_stderr_a_print_goes_nowhere(tmp_path: Path) -> None:
-    folder = program(tmp_path, "@ext.tool\ndef t() -> str:\n    print('x' * 100_000)\n    return 'fine'")
+    folder = write_program(tmp_path, "@ext.tool\ndef t() -> str:\n    print('x' * 100_000)\n    return 'fine'")
     manifest = {"name": "probe", "exec": "sh", "args": ["-c", f'exec "{sys.executable}" probe.py 2>&-']}
     (folder / "extension.json").write_text(json.dumps(manifest))
     with ZotHost(folder) as host:
@@ -485,7 +477,7 @@ def test_without_a_stderr_a_print_goes_nowhere(tmp_path: Path) -> None:
 
 
 def test_an_input_that_does_not_block_is_waited_for(tmp_path: Path) -> None:
-    folder = program(tmp_path, "@ext.tool\ndef t() -> str: return 'fine'")
+    folder = write_program(tmp_path, "@ext.tool\ndef t() -> str: return 'fine'")
     theirs, ours = os.pipe()
     os.set_blocking(theirs, False)
     process = subprocess.Popen([sys.executable, "probe.py"], cwd=folder, stdin=theirs, stdout=subprocess.PIPE)
@@ -514,7 +506,7 @@ def talk() -> None:
 
 threading.Thread(target=talk, daemon=True).start()
 """
-    with ZotHost(program(tmp_path, body)) as host:
+    with ZotHost(write_program(tmp_path, body)) as host:
         assert host.hello["type"] == "hello"
         assert len(host.tools) == 100
         assert host.shutdown() == 0
@@ -522,12 +514,12 @@ threading.Thread(target=talk, daemon=True).start()
 
 @pytest.mark.req("sdk.wire.too-long")
 def test_what_is_too_long_before_hello_is_left_out_or_an_error(tmp_path: Path) -> None:
-    with ZotHost(program(tmp_path, "ext.notify('info', 'x' * 5_000_000); ext.notify('info', 'short')")) as host:
+    with ZotHost(write_program(tmp_path, "ext.notify('info', 'x' * 5_000_000); ext.notify('info', 'short')")) as host:
         assert host.hear("notify")["message"] == "short"
         assert host.shutdown() == 0
         assert "has 5000046 bytes and is left out" in host.stderr
     (tmp_path / "more").mkdir()
-    folder = program(tmp_path / "more", "ext.tool('t', schema={'description': 'x' * 5_000_000})(lambda args: None)")
+    folder = write_program(tmp_path / "more", "ext.tool('t', schema={'description': 'x' * 5_000_000})(lambda args: None)")
     ran = subprocess.run([sys.executable, "probe.py"], cwd=folder, input=b"", capture_output=True, timeout=50, check=False)
     assert (ran.returncode, ran.stdout) == (1, b"")
     assert b"a registration of 5000" in ran.stderr
@@ -535,7 +527,7 @@ def test_what_is_too_long_before_hello_is_left_out_or_an_error(tmp_path: Path) -
 
 @pytest.mark.req("sdk.life.shutdown")
 def test_a_host_that_vanishes_ends_it_quietly(tmp_path: Path) -> None:
-    with ZotHost(program(tmp_path, ENDING)) as host:
+    with ZotHost(write_program(tmp_path, ENDING)) as host:
         host.ask("tool_call", name="sync", args={})
         host.hear("notify")
         assert host.vanish() == 0
@@ -545,22 +537,22 @@ def test_a_host_that_vanishes_ends_it_quietly(tmp_path: Path) -> None:
 @pytest.mark.req("sdk.life.shutdown")
 @pytest.mark.parametrize("how", ["ext.main()", "import asyncio; asyncio.run(ext.arun())"])
 def test_a_defect_of_the_sdk_is_no_good_end(tmp_path: Path, how: str) -> None:
-    body = "from serai.sdk.adapters import zot\nzot.Zot.hear = lambda self, line: 1 / 0"
-    with ZotHost(program(tmp_path, body, end=how)) as host:
+    body = "from serai.sdk.adapters import zot\nzot.Zot.parse_line = lambda self, line: 1 / 0"
+    with ZotHost(write_program(tmp_path, body, end=how)) as host:
         assert host.wait() == 1
         assert "ZeroDivisionError" in host.stderr
 
 
 @pytest.mark.req("sdk.life.shutdown")
 def test_ctrl_c_is_no_trace(tmp_path: Path) -> None:
-    with ZotHost(program(tmp_path, ENDING)) as host:
+    with ZotHost(write_program(tmp_path, ENDING)) as host:
         os.kill(host.process.pid, signal.SIGINT)
         assert host.wait() == 130
         assert host.stderr == "at exit\n"
 
 
 def test_an_error_at_import_says_what_to_do(tmp_path: Path) -> None:
-    folder = program(tmp_path, "@ext.tool\ndef weather(city): pass")
+    folder = write_program(tmp_path, "@ext.tool\ndef weather(city): pass")
     ran = subprocess.run(
         [sys.executable, "probe.py"], cwd=folder, input="", capture_output=True, text=True, timeout=50, check=False
     )
@@ -619,6 +611,6 @@ def test_the_example_of_the_design_runs_under_the_stand_in(example: Path) -> Non
 
 @pytest.mark.req("sdk.life.example")
 async def test_the_example_of_the_design_runs_under_our_host(example: Path, tmp_path: Path) -> None:
-    async with opened(tmp_path, example) as host:
+    async with open_host(tmp_path, example) as host:
         assert [tool.name for tool in host.tools] == ["weather"]
         assert (await host.call_tool("weather", {"city": "Bern"})).text == "Bern: 16 degrees, fog"

@@ -31,11 +31,11 @@ from serai.store.messages import (
     decode_message,
     decode_untagged,
     encode,
-    role_of,
-    with_results,
+    get_role,
+    place_results,
 )
 from serai.wire import codec
-from tests.store.helpers import TS, short
+from tests.support.stored_sessions import TS, short
 
 ZERO = "0001-01-01T00:00:00Z"
 
@@ -44,7 +44,7 @@ def raw(data: Any) -> Raw:
     return Raw(json.dumps(data).encode())
 
 
-def decoded(type: str, data: Any) -> StoredMessage:
+def decode(type: str, data: Any) -> StoredMessage:
     return decode_message(type, raw(data))
 
 
@@ -66,7 +66,7 @@ def decoded(type: str, data: Any) -> StoredMessage:
     ],
 )
 def test_an_item_of_an_assistant_is_told_by_what_is_not_empty(item: Any, is_: Item) -> None:
-    message = decoded("assistant", {"content": [item]})
+    message = decode("assistant", {"content": [item]})
     assert isinstance(message, AssistantMessage)
     assert message.content == (is_,)
 
@@ -75,13 +75,13 @@ def test_an_item_of_an_assistant_is_told_by_what_is_not_empty(item: Any, is_: It
 @pytest.mark.parametrize(("type", "key"), [("user", "blocks"), ("tool_result", "content")])
 def test_an_item_of_a_user_or_a_tool_is_an_image_or_a_text(type: str, key: str) -> None:
     blocks = [{"data": "QQ==", "mimeType": "image/png"}, {"text": "a"}, {"mimeType": "", "text": "b"}, {"id": "1", "text": "c"}]
-    message = decoded(type, {key: blocks})
+    message = decode(type, {key: blocks})
     assert getattr(message, key) == (StoredImage("QQ==", "image/png"), StoredText("a"), StoredText("b"), StoredText("c"))
 
 
 @pytest.mark.parametrize("item", [{"type": "audio", "clip": 1}, {"text": 5}, 7, None, "text", ["a"]])
 def test_an_item_that_nobody_knows_comes_out_as_it_went_in(item: Any) -> None:
-    message = decoded("assistant", {"content": [{"text": "a"}, item]})
+    message = decode("assistant", {"content": [{"text": "a"}, item]})
     assert isinstance(message, AssistantMessage)
     assert isinstance(message.content[1], StoredUnknown)
     assert json.loads(bytes(encode(message)))["content"][1] == item
@@ -105,7 +105,7 @@ def test_an_item_that_nobody_knows_comes_out_as_it_went_in(item: Any) -> None:
     ],
 )
 def test_an_untagged_message_is_told_by_its_keys(data: Any, role: str) -> None:
-    assert role_of(decode_untagged(raw(data))) == role
+    assert get_role(decode_untagged(raw(data))) == role
 
 
 @pytest.mark.req("piglet.fix.21")
@@ -159,24 +159,24 @@ def test_the_keys_are_those_of_the_protocol() -> None:
 
 def test_nulls_and_whole_floats_are_what_is_not_there_and_counts() -> None:
     data = {"content": None, "model": None, "usage": {"inputTokens": 12.0, "cost": None}, "stopReason": None, "timestamp": None}
-    assert decoded("assistant", data) == AssistantMessage((), usage=TokenUsage(12))
-    assert decoded("assistant", {"stopReason": "a new one"}) == AssistantMessage()
+    assert decode("assistant", data) == AssistantMessage((), usage=TokenUsage(12))
+    assert decode("assistant", {"stopReason": "a new one"}) == AssistantMessage()
 
 
 @pytest.mark.parametrize("data", [5, [], "text", {"content": 5}, {"timestamp": 1}])
 def test_data_that_is_no_message_is_refused(data: Any) -> None:
     for type in ("user", "assistant", "tool_result"):
         with pytest.raises(codec.BAD_INPUT):
-            decoded(type, data)
+            decode(type, data)
 
 
 def test_an_odd_detail_does_not_cost_the_message() -> None:
     odd = {"content": [{"text": "said"}], "model": 5, "usage": "much", "stopReason": "stop", "timestamp": []}
-    assert decoded("assistant", odd) == AssistantMessage((StoredText("said"),), stop_reason="stop")
+    assert decode("assistant", odd) == AssistantMessage((StoredText("said"),), stop_reason="stop")
     result = {"toolCallId": "c", "content": [{"text": "r"}], "isError": "yes", "code": 7}
-    assert decoded("tool_result", result) == ToolResultMessage("c", "", (StoredText("r"),))
+    assert decode("tool_result", result) == ToolResultMessage("c", "", (StoredText("r"),))
     with pytest.raises(codec.BAD_INPUT):
-        decoded("tool_result", result | {"toolCallId": 5})
+        decode("tool_result", result | {"toolCallId": 5})
 
 
 def test_text_that_no_utf8_has_is_replaced() -> None:
@@ -212,7 +212,7 @@ kept = st.one_of(
 
 @given(kept)
 def test_what_is_encoded_is_what_is_decoded(message: StoredMessage) -> None:
-    assert decode_message(role_of(message), encode(message)) == message
+    assert decode_message(get_role(message), encode(message)) == message
 
 
 @given(json_data)
@@ -226,9 +226,7 @@ def test_no_data_makes_an_untagged_list_choke(data: Any) -> None:
 # -- as a model sees them
 
 neutral_blocks = st.one_of(
-    st.builds(TextBlock, texts),
-    st.builds(ImageBlock, st.binary(max_size=20), texts),
-    st.builds(OtherBlock, texts, json_data),
+    st.builds(TextBlock, texts), st.builds(ImageBlock, st.binary(max_size=20), texts), st.builds(OtherBlock, texts, json_data)
 )
 neutral = st.one_of(
     st.builds(ModelMessage, st.just("user"), st.lists(neutral_blocks).map(tuple)),
@@ -248,7 +246,7 @@ neutral = st.one_of(
 @given(neutral)
 def test_what_a_model_said_is_what_it_is_shown_again(message: ModelMessage) -> None:
     stored = from_model_message(message)
-    again = decode_message(role_of(stored), encode(stored))
+    again = decode_message(get_role(stored), encode(stored))
     assert to_model_message(again) == message
 
 
@@ -285,11 +283,11 @@ def test_an_image_that_is_none_is_shown_as_something_else() -> None:
 # -- interrupted calls
 
 
-def asks(*ids: str) -> AssistantMessage:
+def call(*ids: str) -> AssistantMessage:
     return AssistantMessage(tuple(StoredToolCall(id, "bash") for id in ids))
 
 
-def gives(id: str) -> ToolResultMessage:
+def end(id: str) -> ToolResultMessage:
     return ToolResultMessage(id, "bash", (StoredText("ok"),))
 
 
@@ -297,22 +295,22 @@ def gives(id: str) -> ToolResultMessage:
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
-        ([asks("a")], ["assistant: [a bash]", f"a: {INTERRUPTED}"]),
-        ([asks("a"), gives("a")], ["assistant: [a bash]", "a: ok"]),
-        ([asks("a", "b"), gives("b")], ["assistant: [a bash][b bash]", f"a: {INTERRUPTED}", "b: ok"]),
-        ([asks("a"), asks("a"), gives("a")], ["assistant: [a bash]", f"a: {INTERRUPTED}", "assistant: [a bash]", "a: ok"]),
-        ([asks("a"), UserMessage("x"), gives("a")], ["assistant: [a bash]", "a: ok", "user: x"]),
+        ([call("a")], ["assistant: [a bash]", f"a: {INTERRUPTED}"]),
+        ([call("a"), end("a")], ["assistant: [a bash]", "a: ok"]),
+        ([call("a", "b"), end("b")], ["assistant: [a bash][b bash]", f"a: {INTERRUPTED}", "b: ok"]),
+        ([call("a"), call("a"), end("a")], ["assistant: [a bash]", f"a: {INTERRUPTED}", "assistant: [a bash]", "a: ok"]),
+        ([call("a"), UserMessage("x"), end("a")], ["assistant: [a bash]", "a: ok", "user: x"]),
         (
-            [asks("a"), asks("b"), gives("b"), UserMessage("x"), gives("a")],
+            [call("a"), call("b"), end("b"), UserMessage("x"), end("a")],
             ["assistant: [a bash]", "a: ok", "assistant: [b bash]", "b: ok", "user: x"],
         ),
-        ([asks("a", "a"), gives("a")], ["assistant: [a bash][a bash]", f"a: {INTERRUPTED}", "a: ok"]),
-        ([asks("a"), gives("a"), gives("a")], ["assistant: [a bash]", "a: ok", "a: ok"]),
-        ([gives("a"), asks("a")], ["a: ok", "assistant: [a bash]", f"a: {INTERRUPTED}"]),
+        ([call("a", "a"), end("a")], ["assistant: [a bash][a bash]", f"a: {INTERRUPTED}", "a: ok"]),
+        ([call("a"), end("a"), end("a")], ["assistant: [a bash]", "a: ok", "a: ok"]),
+        ([end("a"), call("a")], ["a: ok", "assistant: [a bash]", f"a: {INTERRUPTED}"]),
     ],
 )
 def test_a_call_without_a_result_gets_one_right_after_it(messages: list[StoredMessage], expected: list[str]) -> None:
-    found = with_results(messages)
+    found = place_results(messages)
     assert [short(message) for message in found] == expected
     assert all(m.is_error == (m.content[0] == StoredText(INTERRUPTED)) for m in found if isinstance(m, ToolResultMessage))
 

@@ -68,7 +68,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             stack.enter_context(process)
             stack.callback(kill, os.killpg, process.pid)
             if pid_file := options.get("pid_file"):
-                stack.callback(kill_noted, Path(pid_file))
+                stack.callback(kill_by_file, Path(pid_file))
             return Running(process)
 
         yield start
@@ -79,7 +79,7 @@ def kill(how: Callable[[int, int], None], pid: int) -> None:
         how(pid, signal.SIGKILL)
 
 
-def kill_noted(pid_file: Path) -> None:
+def kill_by_file(pid_file: Path) -> None:
     if pid_file.exists():
         kill(os.kill, int(pid_file.read_text()))
 

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.testing import guest_process, zot_host
-from serai.testing.guest_process import GuestProcess, Misbehaved, command_line
-from serai.testing.zot_host import FRAMES, LONGEST, Flaws, Frame, ZotHost, parsed
-from tests.wire.helpers import lives
+from serai.testing.guest_process import GuestProcess, Misbehaved, find_command
+from serai.testing.zot_host import FRAMES, LONGEST, Flaws, Frame, ZotHost, parse_frame
+from tests.support.processes import lives
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "zot"
@@ -32,7 +32,7 @@ NOTICE = '{"type":"notify","level":"info","message":"%s"}'
 RESULT = '{"type":"tool_result","id":"101502000000","content":[]}'
 
 
-def program(folder: Path, text: str) -> Path:
+def write_program(folder: Path, text: str) -> Path:
     (folder / "guest.py").write_text(text)
     return folder / "guest.py"
 
@@ -112,7 +112,7 @@ def test_the_longest_line_is_read_and_an_error_needs_no_action(tmp_path: Path) -
     says = f"print('{NOTICE}' % ('x' * ({LONGEST} - {len(NOTICE)} + 1)), flush=True)\n"
     error = '{"type":"command_response","id":"%s","action":"display","error":"no luck"}'
     asks = f"import json\nid = json.loads(input())['id']\nprint('{error}' % id, flush=True)\n"
-    with ZotHost(program(tmp_path, f"print('{OPENING}', flush=True)\ninput()\n{says}{asks}")) as host:
+    with ZotHost(write_program(tmp_path, f"print('{OPENING}', flush=True)\ninput()\n{says}{asks}")) as host:
         assert len(json.dumps(host.hear("notify"), separators=(",", ":"))) + 1 == LONGEST
         assert host.run_command("x")["error"] == "no luck"
 
@@ -130,7 +130,7 @@ def test_the_longest_line_is_read_and_an_error_needs_no_action(tmp_path: Path) -
 )
 def test_a_rewrite_is_for_its_own_event(tmp_path: Path, event: str, field: str, complaint: str) -> None:
     answer = f'{{"type":"event_intercept_response","id":"101502000000",{field}}}'
-    with ZotHost(program(tmp_path, HELLO + f"print('{answer}', flush=True)")) as host:
+    with ZotHost(write_program(tmp_path, HELLO + f"print('{answer}', flush=True)")) as host:
         if not complaint:
             assert host.intercept(event)["type"] == "event_intercept_response"
             return
@@ -143,7 +143,7 @@ def test_reading_a_long_line_takes_time_that_grows_with_its_length_alone(tmp_pat
     process = GuestProcess([sys.executable, "guest.py"], cwd=tmp_path, environ=os.environ)
     try:
         before = time.thread_time()  # our own work, however busy the machine is
-        line = process.line(60)
+        line = process.read_line(60)
         taken = time.thread_time() - before
     finally:
         process.kill()
@@ -160,7 +160,7 @@ def test_one_that_never_stops_talking_does_not_stop_the_clock(tmp_path: Path, te
         assert process.wait(0.05) is None
         if text == "x":
             with pytest.raises(TimeoutError):
-                process.line(0.05)
+                process.read_line(0.05)
     finally:
         process.kill()
 
@@ -177,7 +177,7 @@ class Hasty(ZotHost):
 def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=r"no ready within 0\.3 s"), Hasty(BROKEN / "no-ready"):
         pass
-    deaf = program(tmp_path, f"import signal\nprint('{OPENING}', flush=True)\nsignal.pause()\n")
+    deaf = write_program(tmp_path, f"import signal\nprint('{OPENING}', flush=True)\nsignal.pause()\n")
     with ZotHost(deaf) as host:
         host.patience = 0.3
         with pytest.raises(Misbehaved, match="does not read its input"):
@@ -189,7 +189,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
 
 
 def test_writing_to_one_that_has_ended_says_so(tmp_path: Path) -> None:
-    with ZotHost(program(tmp_path, f"print('{OPENING}', flush=True)\ninput()\n")) as host:
+    with ZotHost(write_program(tmp_path, f"print('{OPENING}', flush=True)\ninput()\n")) as host:
         host.process.wait(30)
         with pytest.raises(Misbehaved, match="has closed its input"):
             host.tell("turn_end", stop="end")
@@ -221,9 +221,9 @@ FIELDS = st.sampled_from(sorted({key for required, optional in FRAMES.values() f
 @pytest.mark.req("sdk.standin.strict")
 @given(KINDS, st.dictionaries(FIELDS, JSON, max_size=5))
 def test_whatever_a_frame_holds_its_flaws_are_told(kind: str, fields: Frame) -> None:
-    frame = parsed(json.dumps({**fields, "type": kind}).encode())
+    frame = parse_frame(json.dumps({**fields, "type": kind}).encode())
     assert frame is not None
-    wrong, odd = Flaws.of(frame)
+    wrong, odd = Flaws.from_frame(frame)
     required, optional = FRAMES[kind]
     strange = fields.keys() - required.keys() - optional.keys() - {"type"}
     missing = {key for key in required if fields.get(key) is None}
@@ -232,7 +232,7 @@ def test_whatever_a_frame_holds_its_flaws_are_told(kind: str, fields: Frame) -> 
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_whatever_a_line_is_it_is_a_frame_or_none(line: bytes) -> None:
-    frame = parsed(line)
+    frame = parse_frame(line)
     assert frame is None or isinstance(frame["type"], str)
 
 
@@ -293,7 +293,7 @@ print(json.dumps({"type": "notify", "level": "info", "message": json.dumps(told)
 """
 
 
-def told(path: Path, **options: Any) -> list[Any]:
+def read_notification(path: Path, **options: Any) -> list[Any]:
     with ZotHost(path, **options) as host:
         values: list[Any] = json.loads(host.hear("notify")["message"])
         return values
@@ -301,32 +301,32 @@ def told(path: Path, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("how", ["a program", "a folder", "a manifest"])
 def test_python3_is_the_python_of_the_tests(tmp_path: Path, how: str) -> None:
-    path = program(tmp_path, TELLS)
+    path = write_program(tmp_path, TELLS)
     if how != "a program":
         (tmp_path / "extension.json").write_text('{"name":"tells","exec":"python3","args":["guest.py"]}')
         path = tmp_path if how == "a folder" else tmp_path / "extension.json"
     folder = str(tmp_path)
-    assert told(path) == [sys.prefix, folder, os.environ.get("TIDE"), folder, folder, folder, []]
+    assert read_notification(path) == [sys.prefix, folder, os.environ.get("TIDE"), folder, folder, folder, []]
 
 
 def test_a_guest_gets_the_environment_the_folders_and_the_arguments_it_is_given(tmp_path: Path) -> None:
     options = {"environ": {"TIDE": "high"}, "cwd": "/", "data_dir": tmp_path / "data", "arguments": ["--dialect", "zot"]}
     folder = str(tmp_path)
     expected = [sys.prefix, folder, "high", "/", folder, f"{folder}/data", ["--dialect", "zot"]]
-    assert told(program(tmp_path, TELLS), **options) == expected
+    assert read_notification(write_program(tmp_path, TELLS), **options) == expected
 
 
 def test_a_guest_is_not_helped_with_its_buffers_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
-    path = program(tmp_path, TELLS.replace('"TIDE"', '"PYTHONUNBUFFERED"'))
-    assert told(path)[2] is None
-    assert told(path, environ=os.environ)[2] == "1"
+    path = write_program(tmp_path, TELLS.replace('"TIDE"', '"PYTHONUNBUFFERED"'))
+    assert read_notification(path)[2] is None
+    assert read_notification(path, environ=os.environ)[2] == "1"
 
 
 def test_a_bundle_gets_nothing_but_python(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "guest.pyz", "w") as bundle:
         bundle.writestr("__main__.py", TELLS.replace("sys.prefix", "[sys.flags.no_site, sys.flags.ignore_environment]"))
-    assert told(tmp_path / "guest.pyz")[0] == [1, 1]
+    assert read_notification(tmp_path / "guest.pyz")[0] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_a_path_where_nothing_is_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_one_that_ends_by_itself_can_be_waited_for(tmp_path: Path) -> None:
-    with ZotHost(program(tmp_path, HELLO + f"print('{RESULT}', flush=True)\nraise SystemExit(5)")) as host:
+    with ZotHost(write_program(tmp_path, HELLO + f"print('{RESULT}', flush=True)\nraise SystemExit(5)")) as host:
         id = host.ask("tool_call", name="x", args={})
         assert host.wait() == 5
         assert id in host.answers
@@ -371,7 +371,7 @@ def test_one_that_ends_by_itself_can_be_waited_for(tmp_path: Path) -> None:
 
 def test_a_program_that_the_machine_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match="words-node needs the program node: install it"):
-        command_line(EXAMPLES / "words-node", {"PATH": str(tmp_path)})
+        find_command(EXAMPLES / "words-node", {"PATH": str(tmp_path)})
 
 
 ECHO = f"""
@@ -386,7 +386,7 @@ for line in sys.stdin:
 
 
 def test_a_host_and_a_guest_that_both_have_much_to_say_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    with ZotHost(program(tmp_path, ECHO)) as host:
+    with ZotHost(write_program(tmp_path, ECHO)) as host:
         asked = {host.ask("tool_call", name="echo", args=str(number) * 100_000): str(number) for number in range(10)}
         assert all(host.answer(id)["content"][0]["text"] == number * 100_000 for id, number in asked.items())
         assert host.eof() == 0
@@ -412,7 +412,7 @@ HOW
 def test_no_process_is_left_behind_whatever_it_does(tmp_path: Path, how: str) -> None:
     pids: list[int] = []
     try:
-        with ZotHost(program(tmp_path, FAMILY.replace("HOW", how))) as host:
+        with ZotHost(write_program(tmp_path, FAMILY.replace("HOW", how))) as host:
             pids = [int(word) for word in host.hear("notify")["message"].split()]
             assert lives(pids[1])
             if "what now" in how:
@@ -427,10 +427,10 @@ def test_no_process_is_left_behind_whatever_it_does(tmp_path: Path, how: str) ->
 @pytest.mark.parametrize("how", ["signal.pause()", "sys.exit(0)"])
 def test_no_process_is_left_behind_in_a_session_of_its_own(tmp_path: Path, how: str) -> None:
     away = FAMILY.replace("os.setpgid(0, 0)", "os.setsid()").replace("HOW", how)
-    with ZotHost(program(tmp_path, away)) as host:
+    with ZotHost(write_program(tmp_path, away)) as host:
         guest, child = (int(word) for word in host.hear("notify")["message"].split())
         assert os.getsid(child) == child != guest
-        assert host.process.survivors(0.0) != []
+        assert host.process.find_survivors(0.0) != []
     assert not [pid for pid in (guest, child) if lives(pid)]
 
 
@@ -439,7 +439,7 @@ def test_who_is_just_becoming_another_program_is_waited_for(tmp_path: Path, monk
     """It shows neither environment nor arguments for that moment, which a busy machine makes long."""
     away = FAMILY.replace("os.setpgid(0, 0)", "os.setsid()").replace("HOW", "signal.pause()")
     read = Path.read_bytes
-    with ZotHost(program(tmp_path, away)) as host:
+    with ZotHost(write_program(tmp_path, away)) as host:
         child = host.hear("notify")["message"].split()[1]
         hidden = [Path("/proc", child, name) for name in ("environ", "cmdline")] * 100
 
@@ -450,7 +450,7 @@ def test_who_is_just_becoming_another_program_is_waited_for(tmp_path: Path, monk
             return b""
 
         monkeypatch.setattr(Path, "read_bytes", slow)
-        assert host.process.survivors(0.0) != []
+        assert host.process.find_survivors(0.0) != []
     assert not lives(int(child))
 
 
@@ -458,7 +458,7 @@ def test_who_is_just_becoming_another_program_is_waited_for(tmp_path: Path, monk
 def test_what_takes_a_while_to_die_is_waited_for(tmp_path: Path) -> None:
     """Killed, it gives up its memory first, and its environment with it: from then on nothing tells whose it was."""
     away = FAMILY.replace("os.setpgid(0, 0)", "os.setsid(); ballast = bytes([1]) * (256 << 20)").replace("HOW", "sys.exit(0)")
-    with ZotHost(program(tmp_path, away)) as host:
+    with ZotHost(write_program(tmp_path, away)) as host:
         child = int(host.hear("notify")["message"].split()[1])
     assert not lives(child)
 
@@ -472,7 +472,7 @@ def test_whom_it_may_not_kill_it_does_not_wait_for(tmp_path: Path, monkeypatch: 
         asked.append(descriptor)
         raise PermissionError
 
-    with ZotHost(program(tmp_path, away)) as host:
+    with ZotHost(write_program(tmp_path, away)) as host:
         child = int(host.hear("notify")["message"].split()[1])
         host.wait()
         monkeypatch.setattr(signal, "pidfd_send_signal", refused)
@@ -495,7 +495,7 @@ with ZotHost("inner.py") as host:
 
 def test_what_a_guest_takes_in_itself_is_not_left_either(tmp_path: Path) -> None:
     (tmp_path / "inner.py").write_text(f"import signal\nprint('{OPENING}', flush=True)\nsignal.pause()\n")
-    with ZotHost(program(tmp_path, INNER)) as host:
+    with ZotHost(write_program(tmp_path, INNER)) as host:
         inner = int(host.hear("notify")["message"])
         assert lives(inner)
         assert host.wait() == 0
@@ -506,12 +506,12 @@ def test_what_a_guest_takes_in_itself_is_not_left_either(tmp_path: Path) -> None
 @pytest.mark.req("sdk.standin.strict")
 def test_no_process_is_left_behind_when_the_handshake_fails(tmp_path: Path) -> None:
     text = "import os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()\n"
-    with pytest.raises(Misbehaved) as caught, ZotHost(program(tmp_path, text)):
+    with pytest.raises(Misbehaved) as caught, ZotHost(write_program(tmp_path, text)):
         pass
     pid = int(str(caught.value).splitlines()[1].removeprefix("← "))
     assert not lives(pid)
 
 
 def test_a_signal_is_a_negative_status(tmp_path: Path) -> None:
-    with ZotHost(program(tmp_path, f"import os\nprint('{OPENING}', flush=True)\ninput()\nos.kill(os.getpid(), 9)\n")) as host:
+    with ZotHost(write_program(tmp_path, f"import os\nprint('{OPENING}', flush=True)\ninput()\nos.kill(os.getpid(), 9)\n")) as host:
         assert host.eof() == -signal.SIGKILL

@@ -8,7 +8,7 @@ import pytest
 
 from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
-from tests.tools.helpers import Tools
+from tests.support.tool_harness import Tools
 
 
 @pytest.fixture

@@ -19,17 +19,17 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.plain_process import PlainChild, PlainSpawner
 from serai.wire.process import Launch, stop_child
 from tests.conftest import PATIENT, QUICK
-from tests.wire.helpers import Collector, MemoryTap, lives
+from tests.support.processes import Collector, MemoryTap, lives
 
 pytestmark = pytest.mark.loops
 
 
-async def cat(spawner: PlainSpawner, environ: dict[str, str]) -> PlainChild:
+async def spawn_cat(spawner: PlainSpawner, environ: dict[str, str]) -> PlainChild:
     return await spawner.spawn(Launch(argv=["cat"], env=environ))
 
 
 @contextmanager
-def counted_writes(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[list[bytes]]:
+def count_writes(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[list[bytes]]:
     """The system calls that write to a descriptor."""
     writes: list[bytes] = []
     real = os.write
@@ -48,11 +48,11 @@ def counted_writes(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator
 async def test_a_frame_that_is_alone_is_written_at_once(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = await cat(spawner, environ)
+    child = await spawn_cat(spawner, environ)
     collector = Collector()
     channel = Channel(child, collector, deadlines=deadlines)
     for count in range(1, 4):
-        with counted_writes(monkeypatch, child.stdin) as writes:
+        with count_writes(monkeypatch, child.stdin) as writes:
             channel.send(b'{"n":1}\n')
             assert writes == [b'{"n":1}\n']  # before the loop ran again
         await collector.wait_for(count)
@@ -62,10 +62,10 @@ async def test_a_frame_that_is_alone_is_written_at_once(
 async def test_frames_of_one_tick_go_out_in_one_write(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = await cat(spawner, environ)
+    child = await spawn_cat(spawner, environ)
     collector = Collector()
     channel = Channel(child, collector, deadlines=deadlines)
-    with counted_writes(monkeypatch, child.stdin) as writes:
+    with count_writes(monkeypatch, child.stdin) as writes:
         for n in range(100):
             channel.send(b'{"n":%d}\n' % n)
         await collector.wait_for(100)
@@ -135,7 +135,7 @@ async def test_a_frame_over_the_send_limit_is_refused_and_nothing_of_it_is_writt
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     collector = Collector()
-    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(send=100))
+    channel = Channel(await spawn_cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(send=100))
     with pytest.raises(FrameTooBig, match="101 bytes"):
         channel.send(b"x" * 100 + b"\n")
     channel.send(b"y" * 99 + b"\n")
@@ -155,7 +155,7 @@ async def test_a_paused_channel_loses_nothing_even_when_the_child_ends_meanwhile
     await child.exited
     looked = deadlines.watch(lambda now: done.set_result(None))
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    looked.by(monotonic() + 0.05)  # well after the grace
+    looked.schedule(monotonic() + 0.05)  # well after the grace
     await done
     assert (collector.runs, collector.causes) == ([], [])
     channel.resume()
@@ -187,7 +187,7 @@ async def test_closing_the_wire_on_purpose_is_told_as_such(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     collector = Collector()
-    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines)
+    channel = Channel(await spawn_cat(spawner, environ), collector, deadlines=deadlines)
     channel.send(b"{}\n")
     channel.close()
     channel.close()
@@ -220,14 +220,14 @@ async def test_what_is_still_in_the_pipe_when_a_child_is_closed_is_delivered(
     channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
     channel.pause()
     channel.send(b"go\n")
-    while not await asyncio.to_thread(_readable, child.stdout):
+    while not await asyncio.to_thread(_is_readable, child.stdout):
         pass
     await child.close()
     assert collector.lines() == [b"last words"]
     assert len(collector.causes) == 1
 
 
-def _readable(descriptor: int) -> bool:
+def _is_readable(descriptor: int) -> bool:
     import select
 
     return bool(select.select([descriptor], [], [], 1.0)[0])
@@ -238,7 +238,7 @@ async def test_the_tap_sees_every_frame_both_ways_as_whole_frames_in_order(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     tap, collector = MemoryTap(), Collector()
-    child = await cat(spawner, environ)
+    child = await spawn_cat(spawner, environ)
     start = monotonic()
     channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT, tap=tap)
     frames = [b'{"n":%d,"pad":"%s"}\n' % (n, b"x" * (n * 37 % 2000)) for n in range(500)] + [b"y" * 300_000 + b"\n", b"z\n"]
@@ -261,7 +261,7 @@ async def test_the_tap_is_told_what_was_skipped_and_where(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     tap, collector = MemoryTap(), Collector()
-    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10), tap=tap)
+    channel = Channel(await spawn_cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10), tap=tap)
     channel.send(b"one\nfar too long\ntwo\n")
     await collector.wait_for(2)
     assert [run for _, _, run in tap.seen[1:]] == [b"one\n", b"two\n"]
@@ -291,7 +291,7 @@ async def test_output_taken_away_as_noise_ends_the_wire_on_it(
     channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
     channel.send(b'{"id":1}\n')
     await collector.wait_for(1)
-    child.to_noise(child.stdout)
+    child.drain_noise(child.stdout)
     assert [type(cause) for cause in collector.causes] == [Closed]
     assert lives(child.pid)
 
@@ -301,8 +301,8 @@ async def test_a_failing_receiver_does_not_end_the_wire(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Clumsy(Collector):
-        def received(self, run: bytes) -> None:
-            super().received(run)
+        def handle_run(self, run: bytes) -> None:
+            super().handle_run(run)
             if b"first" in run:
                 raise RuntimeError("clumsy")
 
@@ -311,12 +311,12 @@ async def test_a_failing_receiver_does_not_end_the_wire(
             looked.set_result(None)
             raise RuntimeError("late")
 
-        def lost(self, cause: object) -> None:
+        def handle_loss(self, cause: object) -> None:
             raise RuntimeError("lost too")
 
     looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     collector = Clumsy()
-    child = await cat(spawner, environ)
+    child = await spawn_cat(spawner, environ)
     channel = Channel(child, collector, deadlines=deadlines)
     channel.send(b"first\n")
     await collector.wait_for(1)
@@ -338,7 +338,7 @@ async def test_a_failing_tap_is_dropped_and_the_wire_goes_on(
 
     tap, collector = MemoryTap(), Collector()
     setattr(tap, method, fail)
-    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10), tap=tap)
+    channel = Channel(await spawn_cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10), tap=tap)
     channel.send(b"one\nfar too long\ntwo\n")
     assert await collector.wait_for(2) == [b"one", b"two"]
     assert len(collector.oversized) == 1
@@ -363,8 +363,8 @@ async def test_a_run_of_very_many_lines_lets_others_have_their_turns(
             asyncio.get_running_loop().call_soon(turn)
 
     class Pausing(Collector):
-        def received(self, run: bytes) -> None:
-            super().received(run)
+        def handle_run(self, run: bytes) -> None:
+            super().handle_run(run)
             seen.append((run.count(b"\n"), turns))
             if len(seen) == 5:
                 channel.pause()
@@ -385,12 +385,12 @@ async def test_a_receiver_that_closes_the_wire_gets_nothing_after_its_end(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     class Leaving(Collector):
-        def received(self, run: bytes) -> None:
-            super().received(run)
+        def handle_run(self, run: bytes) -> None:
+            super().handle_run(run)
             channel.close()
 
     collector = Leaving()
-    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10))
+    channel = Channel(await spawn_cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10))
     channel.send(b"one\nfar too long\ntwo\n")
     await collector.over
     assert (collector.lines(), collector.oversized) == ([b"one"], [])
@@ -458,18 +458,18 @@ async def test_the_end_is_told_after_the_receiver_has_finished_with_what_came_be
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     class Closing(Collector):
-        def received(self, run: bytes) -> None:
+        def handle_run(self, run: bytes) -> None:
             channel.close()
             order.append("still at it")
-            super().received(run)
+            super().handle_run(run)
 
-        def lost(self, cause: SeraiError) -> None:
+        def handle_loss(self, cause: SeraiError) -> None:
             order.append("lost")
-            super().lost(cause)
+            super().handle_loss(cause)
 
     order: list[str] = []
     collector = Closing()
-    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines)
+    channel = Channel(await spawn_cat(spawner, environ), collector, deadlines=deadlines)
     channel.send(b"x\n")
     await collector.over
     assert order == ["still at it", "lost"]
@@ -478,12 +478,12 @@ async def test_the_end_is_told_after_the_receiver_has_finished_with_what_came_be
 @pytest.mark.req("wire.channel.pause")
 async def test_a_pause_holds_from_the_next_frame_on(spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]) -> None:
     class Pausing(Collector):
-        def received(self, run: bytes) -> None:
-            super().received(run)
+        def handle_run(self, run: bytes) -> None:
+            super().handle_run(run)
             channel.pause()
 
     collector = Pausing()
-    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10))
+    channel = Channel(await spawn_cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10))
     channel.send(b"one\nfar too long\ntwo\n")
     assert await collector.wait_for(1) == [b"one"]
     await asyncio.sleep(0)
@@ -513,7 +513,7 @@ async def test_one_long_frame_may_exceed_the_backlog_when_nothing_waits(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     collector = Collector()
-    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(backlog=1000))
+    channel = Channel(await spawn_cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(backlog=1000))
     for count in (1, 2):
         channel.send(b"x" * 500_000 + b"\n")
         await collector.wait_for(count)
@@ -535,7 +535,7 @@ async def test_a_child_may_ignore_its_input_once_we_have_said_all(
     while not channel.outbox.closed:  # the pipe is broken
         await asyncio.sleep(0)
     looked = asyncio.Event()
-    deadlines.watch(lambda now: looked.set()).by(monotonic() + 0.05)  # and the grace long over
+    deadlines.watch(lambda now: looked.set()).schedule(monotonic() + 0.05)  # and the grace long over
     await looked.wait()
     os.write(child.extra[3], b"go\n")
     cause = await collector.over
@@ -554,7 +554,7 @@ async def test_a_new_descriptor_with_an_old_number_belongs_to_its_new_owner(
     channel.send(b"x" * 1_000_000 + b"\n")  # so that it waits to write
     numbers = {child.stdin, child.stdout}
     await child.close()
-    fresh = await cat(spawner, environ)
+    fresh = await spawn_cat(spawner, environ)
     assert numbers & {fresh.stdin, fresh.stdout}
     collector = Collector()
     renewed = Channel(fresh, collector, deadlines=deadlines)
@@ -573,7 +573,7 @@ async def test_a_flood_does_not_keep_another_wire_from_its_turn(
     flood = await spawner.spawn(Launch(argv=faults.peer("flood"), env=environ))
     noise, quiet = Collector(), Collector()
     noisy = Channel(flood, noise, deadlines=deadlines, limits=PATIENT)
-    channel = Channel(await cat(spawner, environ), quiet, deadlines=deadlines)
+    channel = Channel(await spawn_cat(spawner, environ), quiet, deadlines=deadlines)
     noisy.send(b'{"id":1}\n')
     await noise.wait_for(1000)
     for count in range(1, 50):
@@ -586,7 +586,7 @@ async def test_a_flood_does_not_keep_another_wire_from_its_turn(
 
 
 async def test_pipes_grow_for_a_wire_with_long_frames(spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]) -> None:
-    child = await cat(spawner, environ)
+    child = await spawn_cat(spawner, environ)
     collector = Collector()
     channel = Channel(child, collector, deadlines=deadlines)
     assert fcntl(child.stdin, F_GETPIPE_SZ) == 65536

@@ -33,7 +33,7 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def reader() -> LineReader[Message]:
-    return CODEC.reader()
+    return CODEC.create_reader()
 
 
 def read_one(line: bytes) -> Message | Unknown | Noise:
@@ -41,7 +41,7 @@ def read_one(line: bytes) -> Message | Unknown | Noise:
     return message
 
 
-def raw_of(message: object) -> bytes:
+def read_raw(message: object) -> bytes:
     assert isinstance(message, Noise | Unknown)
     return message.raw
 
@@ -122,7 +122,7 @@ def test_runs_read_in_batches_give_what_their_lines_give_one_by_one(runs: list[b
 def test_each_line_gives_one_message_also_when_it_holds_two_objects_or_half_of_one() -> None:
     two, half, rest = b'{"type":"add","n":1}{"type":"add","n":2}', b'{"type":"add",', b'"n":3}'
     first, second, third, last = reader().read(b"\n".join([two, half, rest, b'{"type":"add","n":4}', b""]))
-    assert [raw_of(first), raw_of(second), raw_of(third)] == [two, half, rest]
+    assert [read_raw(first), read_raw(second), read_raw(third)] == [two, half, rest]
     assert last == Add(4)
 
 
@@ -141,7 +141,7 @@ def test_one_bad_line_does_not_lose_the_good_ones_around_it(bad: bytes, place: i
     connection = reader()
     for _ in range(2):  # the second time on a connection that was bad before
         messages = connection.read(b"\n".join([*lines, b""]))
-        assert raw_of(messages.pop(place)) == bad
+        assert read_raw(messages.pop(place)) == bad
         assert messages == [Add(1), Add(2)]
 
 
@@ -154,7 +154,7 @@ def test_one_bad_line_does_not_lose_the_good_ones_around_it(bad: bytes, place: i
 def test_messages_come_with_the_lines_that_say_them(run: bytes) -> None:
     plain, paired = reader(), reader()
     messages = plain.read(run)
-    pairs = [paired.mended(*pair) for pair in paired.pairs(run)]
+    pairs = [paired.repair_pair(*pair) for pair in paired.read_pairs(run)]
     assert [message for message, _ in pairs] == messages
     assert (paired.noise, paired.unknown) == (plain.noise, plain.unknown)
     spoken = [line for line in (line.strip(b" \t\r") for line in run.split(b"\n")) if line]
@@ -171,7 +171,7 @@ def test_the_line_of_a_message_is_mended_where_no_type_looks_too() -> None:
     connection = reader()
     bad = b'{"type":"add","n":1,"new":"caf\xe9","newer":"\\udc00"}\n'
     sound = b'{"type":"add","n":2,"new":"\\ud83d\\ude00 \\\\ud83d"}\n'
-    [(first, mended), (second, kept)] = [connection.mended(*pair) for pair in connection.pairs(bad + sound)]
+    [(first, mended), (second, kept)] = [connection.repair_pair(*pair) for pair in connection.read_pairs(bad + sound)]
     assert (first, second) == (Add(1), Add(2))
     assert json.loads(mended) == {"type": "add", "n": 1, "new": "caf\ufffd", "newer": "\ufffd"}
     assert kept == sound.rstrip()
@@ -204,7 +204,9 @@ def test_an_object_that_fits_no_type_is_unknown_with_its_bytes_its_kind_and_the_
 @pytest.mark.req("wire.codec.unknown")
 def test_the_kind_is_read_from_the_member_that_the_dialect_names() -> None:
     codec: Codec[Message] = Codec(Message, kind_field="method")
-    assert [message.kind for message in codec.reader().read(b'{"method":"sing"}\n') if isinstance(message, Unknown)] == ["sing"]
+    assert [message.kind for message in codec.create_reader().read(b'{"method":"sing"}\n') if isinstance(message, Unknown)] == [
+        "sing"
+    ]
 
 
 @pytest.mark.req("wire.codec.unknown-fields")
@@ -364,12 +366,12 @@ RAW_BYTES = st.lists(
 ).map(b"".join)
 
 
-def replaced(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
     """A value of the json module with its lone surrogates replaced."""
     if isinstance(value, dict):
-        return {replaced(key): replaced(inner) for key, inner in value.items()}
+        return {replace_surrogates(key): replace_surrogates(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [replaced(inner) for inner in value]
+        return [replace_surrogates(inner) for inner in value]
     return LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
@@ -380,8 +382,8 @@ def test_lone_surrogates_and_only_they_are_replaced(pieces: bytes) -> None:
     line = b'{"a":"' + pieces + b'"}'
     value = json.loads(line)
     repaired = repair(line)
-    assert (repaired is None) == (replaced(value) == value)
-    assert msgspec.json.decode(repaired or line) == replaced(value)
+    assert (repaired is None) == (replace_surrogates(value) == value)
+    assert msgspec.json.decode(repaired or line) == replace_surrogates(value)
 
 
 BROKEN_TEXT = st.text(st.characters() | st.sampled_from('\ud83d\ude00\\"'), max_size=5)
@@ -398,7 +400,7 @@ BROKEN_VALUES = st.recursive(
 def test_repair_gives_what_the_json_module_reads_with_lone_surrogates_replaced(value: Any, bom: bool, escaped: bool) -> None:
     text = json.dumps(value, ensure_ascii=escaped).encode(errors="surrogatepass")
     line = b"\xef\xbb\xbf" * bom + text
-    assert msgspec.json.decode(repair(line) or line) == replaced(json.loads(text.decode(errors="replace")))
+    assert msgspec.json.decode(repair(line) or line) == replace_surrogates(json.loads(text.decode(errors="replace")))
 
 
 @pytest.mark.req("wire.codec.bad-text")
@@ -406,7 +408,7 @@ def test_repair_gives_what_the_json_module_reads_with_lone_surrogates_replaced(v
 @given(raw=RAW_BYTES, pieces=PIECES)
 def test_invalid_utf8_is_replaced_as_python_replaces_it(raw: bytes, pieces: bytes) -> None:
     line = b'["' + pieces + raw + pieces + b'"]'
-    assert json.loads(repair(line) or line) == replaced(json.loads(line.decode(errors="replace")))
+    assert json.loads(repair(line) or line) == replace_surrogates(json.loads(line.decode(errors="replace")))
 
 
 # -- the id in a head -------------------------------------------------------------------------------------------------------
@@ -423,7 +425,7 @@ VALUES = st.recursive(
 )
 
 
-def written(members: dict[str, Any], gap: str) -> tuple[bytes, bytes | None, int]:
+def write_members(members: dict[str, Any], gap: str) -> tuple[bytes, bytes | None, int]:
     """The object as text, the text of its id if that is a scalar, and where that text ends."""
     text, id, end = "{", None, 0
     for number, (key, value) in enumerate(members.items()):
@@ -446,7 +448,7 @@ def written(members: dict[str, Any], gap: str) -> tuple[bytes, bytes | None, int
 def test_wherever_an_object_is_cut_its_id_is_found_once_it_is_whole_and_nothing_else_ever(
     members: dict[str, Any], gap: str
 ) -> None:
-    text, id, end = written(members, gap)
+    text, id, end = write_members(members, gap)
     for cut in range(len(text) + 1):
         assert find_key(text[:cut], "id") == (id if cut > end else None), text[:cut]
 

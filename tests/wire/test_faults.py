@@ -22,7 +22,7 @@ from serai.wire.plain_process import PlainChild, PlainSpawner
 from serai.wire.process import Launch, stop_child
 from serai.wire.stream import Oversize
 from tests.conftest import PATIENT, QUICK
-from tests.wire.helpers import lives
+from tests.support.processes import lives
 
 pytestmark = pytest.mark.loops
 

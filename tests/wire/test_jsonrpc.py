@@ -26,7 +26,7 @@ from serai.wire.jsonrpc import (
     Request,
     Stray,
 )
-from serai.wire.stream import Call, Framer, Oversize
+from serai.wire.stream import Framer, Oversize, PendingCall
 from tests.support.profiles import examples
 
 PEER_IDS = [
@@ -45,7 +45,7 @@ PEER_IDS = [
 ]
 
 
-def ask(connection: JsonRpcConnection, *, now: float = 0.0, timeout: float | None = None) -> Call[Id]:
+def ask(connection: JsonRpcConnection, *, now: float = 0.0, timeout: float | None = None) -> PendingCall[Id]:
     call, _ = connection.request("ask", {}, now=now, timeout=timeout)
     return call
 
@@ -540,7 +540,7 @@ def test_an_answered_call_does_not_expire() -> None:
 # -- oversize ---------------------------------------------------------------------------------------------------------------
 
 
-def oversize(connection: JsonRpcConnection, head: bytes) -> list[Call[Id]]:
+def receive_oversize(connection: JsonRpcConnection, head: bytes) -> list[PendingCall[Id]]:
     return connection.oversize(Oversize(100_000, head, 50_000))
 
 
@@ -551,8 +551,8 @@ def oversize(connection: JsonRpcConnection, head: bytes) -> list[Call[Id]]:
 def test_an_oversize_answer_fails_the_call_its_head_names(head: bytes) -> None:
     connection = JsonRpcConnection()
     first, second, third = ask(connection), ask(connection), ask(connection)
-    assert oversize(connection, head) == [second]
-    assert oversize(connection, head) == []
+    assert receive_oversize(connection, head) == [second]
+    assert receive_oversize(connection, head) == []
     assert connection.lose() == [first, third]
 
 
@@ -571,7 +571,7 @@ def test_an_oversize_answer_fails_the_call_its_head_names(head: bytes) -> None:
 def test_an_oversize_frame_whose_head_names_no_call_fails_every_waiting_one(head: bytes) -> None:
     connection = JsonRpcConnection()
     first, second = ask(connection), ask(connection)
-    assert oversize(connection, head) == [first, second]
+    assert receive_oversize(connection, head) == [first, second]
     assert connection.lose() == []
 
 
@@ -592,7 +592,7 @@ def test_an_oversize_frame_whose_head_names_no_call_fails_every_waiting_one(head
 def test_an_oversize_frame_that_answers_no_call_of_ours_fails_none(head: bytes) -> None:
     connection = JsonRpcConnection()
     first, second = ask(connection), ask(connection)
-    assert oversize(connection, head) == []
+    assert receive_oversize(connection, head) == []
     assert connection.lose() == [first, second]
 
 
@@ -622,7 +622,7 @@ class End:
         self.coming = b""
         self.last_sent = b""
         self.requests: list[Request] = []
-        self.calls: list[Call[Id]] = []
+        self.calls: list[PendingCall[Id]] = []
 
 
 class TwoEnds(RuleBasedStateMachine):
@@ -632,7 +632,7 @@ class TwoEnds(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.ends = End(), End()
-        self.outcomes: dict[Call[Id], str | None] = {}
+        self.outcomes: dict[PendingCall[Id], str | None] = {}
 
     # -- what the two do
 
@@ -726,7 +726,7 @@ class TwoEnds(RuleBasedStateMachine):
         self.ends[me].last_sent = frame
         self.ends[1 - me].coming += frame
 
-    def waiting(self) -> list[tuple[int, Call[Id]]]:
+    def waiting(self) -> list[tuple[int, PendingCall[Id]]]:
         return [(me, call) for me, end in enumerate(self.ends) for call in end.calls if self.outcomes[call] is None]
 
     def requests(self) -> list[tuple[int, Request]]:
@@ -754,7 +754,7 @@ class TwoEnds(RuleBasedStateMachine):
             case _:
                 assert isinstance(event, Notification | Stray | Unknown | Noise)
 
-    def end(self, call: Call[Id], how: str) -> None:
+    def end(self, call: PendingCall[Id], how: str) -> None:
         assert self.outcomes[call] is None, f"{how} after it was {self.outcomes[call]}"
         self.outcomes[call] = how
 

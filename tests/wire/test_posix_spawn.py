@@ -63,7 +63,7 @@ def test_what_others_left_open_is_closed_in_the_child_whatever_the_c_library_can
     monkeypatch: pytest.MonkeyPatch, closefrom: bool
 ) -> None:
     if not closefrom:  # before glibc 2.34
-        monkeypatch.setattr(module, "_closes_the_rest", lambda: False)
+        monkeypatch.setattr(module, "_has_closefrom", lambda: False)
     read, write = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
     strays = [os.dup(null) for _ in range(3)]

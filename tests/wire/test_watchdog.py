@@ -17,8 +17,8 @@ import pytest
 
 from serai.wire import process_tree
 from serai.wire.process_tree import Process
-from serai.wire.watchdog_program import WatchedTree, _apply
-from tests.wire.helpers import Ends, lives
+from serai.wire.watchdog_program import WatchedTree, _apply_lines
+from tests.support.processes import Ends, lives
 
 PATIENCE = 15.0
 
@@ -91,7 +91,7 @@ class Host:
 
 
 @contextmanager
-def a_host() -> Iterator[Host]:
+def start_host() -> Iterator[Host]:
     with subprocess.Popen([sys.executable, "-c", HOST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Host(process)
@@ -102,7 +102,7 @@ def a_host() -> Iterator[Host]:
 @pytest.mark.req("wire.watchdog.host-killed")
 def test_a_killed_host_leaves_no_survivor_not_even_in_a_session_of_its_own(tmp_path: Path) -> None:
     note, held = tmp_path / "daemon", tmp_path / "holder"
-    with a_host() as host:
+    with start_host() as host:
         started = host.start(
             ("none", {}),
             ("stubborn", {}),
@@ -111,7 +111,7 @@ def test_a_killed_host_leaves_no_survivor_not_even_in_a_session_of_its_own(tmp_p
         )
         everyone = [*started.children, int(note.read_text()), int(held.read_text())]
         assert all(map(lives, everyone))
-        _let_it_look(started.watchdog)
+        _wait_for_looks(started.watchdog)
         with Ends([*everyone, started.watchdog]) as ends:
             host.kill()
             assert ends.left_after(PATIENCE) == set()
@@ -120,10 +120,10 @@ def test_a_killed_host_leaves_no_survivor_not_even_in_a_session_of_its_own(tmp_p
 @pytest.mark.req("wire.watchdog.clean-environment")
 def test_a_descendant_that_dropped_its_environment_and_lost_its_parent_was_seen_before(tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    with a_host() as host:
+    with start_host() as host:
         started = host.start(("daemon", {"pid_file": str(note), "orphan": False, "clean": True}))
         escaped = int(note.read_text())
-        _let_it_look(started.watchdog)
+        _wait_for_looks(started.watchdog)
         with Ends(started.children) as parent:
             os.kill(started.children[0], signal.SIGKILL)
             assert parent.left_after(PATIENCE) == set()
@@ -135,14 +135,14 @@ def test_a_descendant_that_dropped_its_environment_and_lost_its_parent_was_seen_
             assert ends.left_after(PATIENCE) == set()
 
 
-def _let_it_look(watchdog: int) -> None:
+def _wait_for_looks(watchdog: int) -> None:
     """It hears of a child within 20 ms, and looks every 20 ms."""
-    looks = _looks(watchdog)
-    while _looks(watchdog) < looks + 5:
+    looks = _count_looks(watchdog)
+    while _count_looks(watchdog) < looks + 5:
         os.sched_yield()
 
 
-def _looks(watchdog: int) -> int:
+def _count_looks(watchdog: int) -> int:
     """How often it went to sleep: once for each look."""
     with open(f"/proc/{watchdog}/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
@@ -150,11 +150,11 @@ def _looks(watchdog: int) -> int:
 
 @pytest.mark.req("wire.watchdog.nested")
 def test_the_children_of_an_inner_host_die_with_the_outer_one() -> None:
-    with a_host() as outer:
+    with start_host() as outer:
         tag = outer.start(("none", {})).tag
         os.environ[process_tree.TAG] = f"{tag}.99"  # as a child of that host would have it
         try:
-            with a_host() as inner:
+            with start_host() as inner:
                 started = inner.start(("none", {}))
                 assert started.tag.startswith(f"{tag}.99/")
                 os.kill(started.watchdog, signal.SIGSTOP)  # only the outer one can help now
@@ -175,7 +175,7 @@ def ignores(pid: int, number: int) -> bool:
 
 @pytest.mark.req("wire.watchdog.one")
 def test_there_is_one_watchdog_without_the_tag_and_it_ends_after_its_host() -> None:
-    with a_host() as host:
+    with start_host() as host:
         first = host.start(("none", {}))
         second = host.start(("none", {}), ("none", {}))
         assert first.watchdog == second.watchdog
@@ -194,7 +194,7 @@ def test_there_is_one_watchdog_without_the_tag_and_it_ends_after_its_host() -> N
 
 @pytest.mark.req("wire.watchdog.again")
 def test_the_next_child_starts_another_watchdog_that_knows_the_living_ones(tmp_path: Path) -> None:
-    with a_host() as host:
+    with start_host() as host:
         first = host.start(("stubborn", {}))
         with Ends([first.watchdog]) as ends:
             os.kill(first.watchdog, signal.SIGKILL)
@@ -210,11 +210,11 @@ def test_the_next_child_starts_another_watchdog_that_knows_the_living_ones(tmp_p
 def test_what_only_the_watchdog_has_seen_of_a_child_dies_when_the_child_is_closed(tmp_path: Path) -> None:
     """In a host that lives on, and that keeps it busy with other children meanwhile."""
     note = tmp_path / "pid"
-    with a_host() as host:
+    with start_host() as host:
         started = host.start(("daemon", {"pid_file": str(note), "orphan": False, "clean": True}))
         escaped = int(note.read_text())
-        looks = _looks(started.watchdog)
-        while _looks(started.watchdog) < looks + 20:
+        looks = _count_looks(started.watchdog)
+        while _count_looks(started.watchdog) < looks + 20:
             host.start(("none", {}))
         with Ends(started.children) as parent:
             os.kill(started.children[0], signal.SIGKILL)
@@ -240,7 +240,7 @@ def test_the_children_of_a_stranger_with_a_pid_that_was_seen_are_not_taken_in(mo
 
 @pytest.mark.req("wire.watchdog.host-killed")
 def test_a_forked_copy_of_the_host_that_holds_the_pipe_does_not_hide_its_death() -> None:
-    with a_host() as host:
+    with start_host() as host:
         started = host.start(("stubborn", {}))
         copy = host.fork()
         try:
@@ -256,11 +256,11 @@ def test_a_child_is_known_by_its_start_time_and_not_by_its_pid_alone() -> None:
     me = process_tree.read_process(os.getpid())
     assert me is not None
     roots: dict[int, WatchedTree] = {}
-    assert _apply(b"+%d %d\n+%d %d\nrest" % (me.pid, me.started - 1, me.pid, me.started + 1), roots) == b"rest"
+    assert _apply_lines(b"+%d %d\n+%d %d\nrest" % (me.pid, me.started - 1, me.pid, me.started + 1), roots) == b"rest"
     assert roots == {}
-    _apply(b"+%d %d\n" % (me.pid, me.started), roots)
+    _apply_lines(b"+%d %d\n" % (me.pid, me.started), roots)
     assert list(roots) == [me.pid]
-    _apply(b"-%d %d\n" % (me.pid, me.started + 1), roots)
+    _apply_lines(b"-%d %d\n" % (me.pid, me.started + 1), roots)
     assert list(roots) == [me.pid]
-    _apply(b"-%d %d\n-%d %d\n" % (me.pid, me.started, me.pid, me.started), roots)
+    _apply_lines(b"-%d %d\n-%d %d\n" % (me.pid, me.started, me.pid, me.started), roots)
     assert roots == {}

@@ -75,7 +75,7 @@ class Driver(ABC):
 
     @abstractmethod
     async def open(self, hub: EventHub) -> None:
-        """Start what there is to start; everything that happens is told to the stage from now on."""
+        """Start what there is to start; everything that happens is told to the hub from now on."""
 
     @abstractmethod
     async def run(self, prompt: Prompt) -> TurnResult:
@@ -89,31 +89,31 @@ class Driver(ABC):
     async def close(self) -> None:
         """Leave nothing running. Called once, also after a failed `open`."""
 
-    async def idle(self) -> None:  # noqa: B027  (most have nothing on the side)
+    async def wait_idle(self) -> None:  # noqa: B027  (most have nothing on the side)
         """Until nothing runs beside turns."""
 
     # -- what not every agent can do
 
     def steer(self, text: str) -> None:  # noqa: ARG002
         """A text for the turn that runs."""
-        raise self.lacks("steer")
+        raise self.make_not_capable("steer")
 
     async def set_model(self, query: str) -> str:  # noqa: ARG002
         """Another model from the next step on; its key."""
-        raise self.lacks("switch_model")
+        raise self.make_not_capable("switch_model")
 
     async def set_mode(self, mode: str) -> None:  # noqa: ARG002
-        raise self.lacks("modes")
+        raise self.make_not_capable("modes")
 
     async def compact(self) -> None:
         """Shorten the conversation now."""
-        raise self.lacks("compact")
+        raise self.make_not_capable("compact")
 
     def fork(self) -> Driver:
         """Another conversation that begins where this one is."""
-        raise self.lacks("fork")
+        raise self.make_not_capable("fork")
 
-    def lacks(self, capability: str) -> NotCapable:
+    def make_not_capable(self, capability: str) -> NotCapable:
         return NotCapable(f"it cannot do that: it lacks the capability {capability}", who=self.name)
 
 
@@ -148,7 +148,7 @@ class Interceptors(Protocol):
         """Why this call of the model must not be made, or ""."""
         ...
 
-    async def message(self, message: Message) -> Message | None:
+    async def filter_message(self, message: Message) -> Message | None:
         """What may be seen of it; None: nothing. The conversation keeps the original, and its calls run in any case."""
         ...
 
@@ -161,5 +161,5 @@ class NoInterceptors:
     async def before_step(self, step: int) -> str:  # noqa: ARG002
         return ""
 
-    async def message(self, message: Message) -> Message | None:
+    async def filter_message(self, message: Message) -> Message | None:
         return message

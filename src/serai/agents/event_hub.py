@@ -1,7 +1,7 @@
 """A driver's side of a session: events are stamped, passed to the listeners and to the turn that runs.
 
 Nothing here waits for the reader of the turn, so that a driver never stops reading its agent (spec agents 7.1); a driver that can
-wait awaits `room`. A request is registered before anybody sees it, so that an immediate answer finds it.
+wait awaits `wait_for_room`. A request is registered before anybody sees it, so that an immediate answer finds it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 
 from serai.agents.turn import Turn
 from serai.errors import Closed, NoApproval
-from serai.limits import Limits
+from serai.limits import AgentLimits
 from serai.model.approvals import Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, RequestCancelled, TurnEnded, TurnResult, TurnStarted
 from serai.model.provider import ModelMessage
@@ -30,7 +30,7 @@ Listener = Callable[[Event], None]
 class EventHub:
     """Where one agent plays."""
 
-    def __init__(self, agent: str, session: str, limits: Limits) -> None:
+    def __init__(self, agent: str, session: str, limits: AgentLimits) -> None:
         self.agent = agent
         self.session = session
         self.limits = limits
@@ -74,7 +74,7 @@ class EventHub:
         force_setattr(event, "agent", event.agent or self.agent)
         force_setattr(event, "session", event.session or self.session)
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait while whoever reads the turn is far behind."""
         if self.turn is not None and self.turn.crowded:
             await self.turn.room()
@@ -92,7 +92,7 @@ class EventHub:
         `outlives`: it is about work on the side, and still open when the turn in which it came is over (spec agents 5.3 Z4).
         """
         if self._closed or (self.turn is not None and self.turn.unheard):
-            return _nobody(request)
+            return _make_refusal(request)
         if request.id in self.pending:  # a frame that came twice is presented once (spec agents 7.19)
             return await asyncio.shield(self._answers[request.id])
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
@@ -117,15 +117,15 @@ class EventHub:
             return decision
         except TimeoutError:
             self.withdraw(request.id, f"nobody answered within {patience:g} s")
-            return _nobody(request, f"nobody answered within {patience:g} s")
+            return _make_refusal(request, f"nobody answered within {patience:g} s")
         finally:
             self.withdraw(request.id, "the turn went on without it")
 
-    def told_asked(self, request: Approval | Question) -> None:
+    def report_request(self, request: Approval | Question) -> None:
         """It is asked elsewhere, by whoever decides for the agent; here it is known and kept, and nobody here can answer it."""
         self.emit(request)
 
-    def told_decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
+    def report_decision(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
         """What came of that; on the disk before it has an effect (design rule 14)."""
         if withdrawn:
             self.emit(RequestCancelled(id=request.id, reason=withdrawn, lane=request.lane))
@@ -150,7 +150,7 @@ class EventHub:
         """Nobody is there to answer it."""
         answer = self._answers.get(request.id)
         if answer is not None and request.withdraw():
-            answer.set_result(_nobody(request))
+            answer.set_result(_make_refusal(request))
 
     async def answer(self, id: str, decision: Decision) -> None:
         """From whichever task."""
@@ -196,13 +196,13 @@ class EventHub:
         self.turn = None
         turn.end(result, error)
 
-    def answered(self, message: ModelMessage, model: str) -> None:
+    def report_answer(self, message: ModelMessage, model: str) -> None:
         """All that the model said in this step: for who keeps it. Told before what is shown of it."""
         if not self._closed:
             for keep in self.on_answer:
                 keep(message, model)
 
-    def compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
+    def report_compaction(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
         """The conversation is these messages from now on: for who keeps it."""
         if not self._closed:
             for keep in self.on_compact:
@@ -214,7 +214,7 @@ class EventHub:
         self._closed = True
 
 
-def _nobody(request: Approval | Question, why: str = "") -> Decision:
+def _make_refusal(request: Approval | Question, why: str = "") -> Decision:
     if isinstance(request, Question):
         return Answer({})
     return Deny(why or "nobody is there to approve it")

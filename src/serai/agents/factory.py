@@ -1,7 +1,9 @@
 """`serai.agent(NAME)` opens a session with any agent: one table, plus entry points of the group `serai.agents`.
 
-`agent_statuses` says which agents there are, whether each can be used here, and what it can do. A program may be asked for its
+`list_agent_statuses` says which agents there are, whether each can be used here, and what it can do. A program may be asked for its
 version.
+
+`AgentsSettings` is `[agents]` of `config.toml`: what a person has set for the agents that are driven.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ import msgspec
 
 from serai.agents.driver import Capabilities
 from serai.agents.session import Session
-from serai.agents.settings import read_agent_settings
-from serai.errors import NoAgent, SeraiError
-from serai.limits import Limits
+from serai.errors import BadSettings, NoAgent, SeraiError
+from serai.limits import AgentLimits
 
 # Name: what opens a session with it. Each takes keyword arguments; `cwd`, `model`, `store`, `limits` and `environ` mean the same
 # for all of them.
@@ -33,13 +34,13 @@ AGENTS = {
 
 def agent(name: str = "resident", **options: Any) -> Session:
     """A session with an agent, to be entered: `async with serai.agent("resident", cwd=folder) as session`."""
-    session = agent_factory(name)(**options)
+    session = load_agent_factory(name)(**options)
     if not isinstance(session, Session):
         raise TypeError(f"the entry point of the agent {name} gave {type(session).__name__}, not a Session")
     return session
 
 
-def agent_factory(name: str) -> Callable[..., object]:
+def load_agent_factory(name: str) -> Callable[..., object]:
     """What opens a session with the agent of that name; `NoAgent` when there is none."""
     if home := AGENTS.get(name):
         module, attribute = home.split(":")
@@ -76,22 +77,22 @@ class AgentLookup:
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    limits: Limits = field(default_factory=Limits, repr=False)
+    limits: AgentLimits = field(default_factory=AgentLimits, repr=False)
 
 
-async def _resident(_: AgentLookup) -> AgentStatus:
+async def _describe_resident(_: AgentLookup) -> AgentStatus:
     from serai.agents.resident.driver import Resident
 
     return AgentStatus(name="resident", source="serai", capabilities=Resident.capabilities)
 
 
-async def _mock(_: AgentLookup) -> AgentStatus:
+async def _describe_mock(_: AgentLookup) -> AgentStatus:
     from serai.agents.drivers.mock.driver import Mock
 
     return AgentStatus(name="mock", source="serai", capabilities=Mock.capabilities)
 
 
-async def _claude(place: AgentLookup) -> AgentStatus:
+async def _describe_claude(place: AgentLookup) -> AgentStatus:
     from serai.agents.drivers.claude.options import CAPABILITIES, ClaudeOptions
     from serai.agents.drivers.claude.program import find_program
 
@@ -104,25 +105,60 @@ async def _claude(place: AgentLookup) -> AgentStatus:
 
 
 # Name: who tells about it. Whoever adds an agent to `AGENTS` adds a row here.
-ABOUT: dict[str, Callable[[AgentLookup], Awaitable[AgentStatus]]] = {"resident": _resident, "claude": _claude, "mock": _mock}
+ABOUT: dict[str, Callable[[AgentLookup], Awaitable[AgentStatus]]] = {
+    "resident": _describe_resident,
+    "claude": _describe_claude,
+    "mock": _describe_mock,
+}
 
 
-async def agent_status(name: str, place: AgentLookup) -> AgentStatus:
+async def get_status(name: str, place: AgentLookup) -> AgentStatus:
     """What is known of an agent of Serai's own."""
     return await ABOUT[name](place)
 
 
-async def agent_statuses(place: AgentLookup) -> list[AgentStatus]:
+async def list_agent_statuses(place: AgentLookup) -> list[AgentStatus]:
     """All of them: Serai's own, then those of other packages."""
-    own = [await agent_status(name, place) for name in AGENTS]
+    own = [await get_status(name, place) for name in AGENTS]
     others = {point.name: point for point in entry_points(group="serai.agents") if point.name not in AGENTS}
-    return [*own, *(_other(point) for _, point in sorted(others.items()))]
+    return [*own, *(_describe_other(point) for _, point in sorted(others.items()))]
 
 
-def _other(point: EntryPoint) -> AgentStatus:
+def _describe_other(point: EntryPoint) -> AgentStatus:
     package = point.dist.name if point.dist else "another package"
     version = point.dist.version if point.dist else ""
     if find_spec(point.module.partition(".")[0]) is None:  # loading more of it would run it
         why, hint = f"its module {point.module} is missing", f"install {package} again"
         return AgentStatus(name=point.name, available=False, version=version, source=package, why=why, hint=hint)
     return AgentStatus(name=point.name, version=version, source=package)
+
+
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of them. Empty: what the agent's own settings say, and its program is looked for in the usual places."""
+
+    path: str = ""  # its program
+    model: str = ""
+    effort: str = ""
+    permission_mode: str = ""  # the agent's own
+    allowed_tools: tuple[str, ...] = ()  # rules of the agent's own; ours count as well
+    hooks: bool = False  # those of the agent's own settings run although they may change what guards have judged
+    env: tuple[str, ...] = ()  # names of variables that it gets although they look like secrets
+
+
+class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of them, by name: one that there is not is a typing error."""
+
+    claude: AgentSettings = AgentSettings()
+
+
+def read_agent_settings(settings: Mapping[str, Any], *, who: str = "config.toml") -> AgentsSettings:
+    """The part of the settings that is about them, checked."""
+    try:
+        found = msgspec.convert(settings.get("agents", {}), AgentsSettings)
+    except msgspec.ValidationError as error:
+        raise BadSettings(f"agents: {error}".replace("`$.", "`"), who=who) from None
+    for name in AgentsSettings.__struct_fields__:
+        path = getattr(found, name).path
+        if path and not path.startswith(("/", "~/")):  # it would be looked for in the project
+            raise BadSettings(f"agents.{name}.path: it is not an absolute path", who=who)
+    return found

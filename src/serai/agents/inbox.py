@@ -49,9 +49,9 @@ class Inbox:
         self._is_immediate = is_immediate
         self._waiting: deque[_Item] = deque()
         self._working: asyncio.Task[None] | None = None
-        self._aside: set[asyncio.Task[object]] = set()  # commands that run beside a turn
+        self._immediate: set[asyncio.Task[object]] = set()  # commands that run beside a turn
         self._most = session.limits.inputs
-        self._stop_listening = session.listen(self._heard)
+        self._stop_listening = session.listen(self._on_event)
 
     @property
     def busy(self) -> bool:
@@ -70,11 +70,11 @@ class Inbox:
             return
         is_command = not plain and self._is_command(text)
         if self.busy and is_command and self._is_immediate(text):
-            if len(self._aside) >= self._most:  # what waits does not keep a person from these
+            if len(self._immediate) >= self._most:  # what waits does not keep a person from these
                 raise NotAllowed("too many commands run already", limit=LimitHit("inputs", self._most), hint="wait for one to end")
             task = asyncio.ensure_future(self._run_command(text))
-            self._aside.add(task)
-            task.add_done_callback(self._aside.discard)
+            self._immediate.add(task)
+            task.add_done_callback(self._immediate.discard)
             return
         if len(self._waiting) >= self._most:
             raise NotAllowed("too much waits already", limit=LimitHit("inputs", self._most), hint="wait for the turn to end")
@@ -82,19 +82,19 @@ class Inbox:
         if self._working is None or self._working.done():
             self._working = asyncio.get_running_loop().create_task(self._work(), name="inbox")
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Until nothing runs and nothing waits."""
         while self._working is not None and not self._working.done():
             await asyncio.wait([self._working])
-        if self._aside:
-            await asyncio.wait(self._aside)
+        if self._immediate:
+            await asyncio.wait(self._immediate)
 
     async def close(self) -> None:
         """Forget what waits; what runs is the session's to end."""
         self._stop_listening()
         self._waiting.clear()
         mine = asyncio.current_task()  # a command may be the one that closes
-        tasks = [task for task in (self._working, *self._aside) if task is not None and task is not mine]
+        tasks = [task for task in (self._working, *self._immediate) if task is not None and task is not mine]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -102,7 +102,7 @@ class Inbox:
 
     # -- inside
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if not isinstance(event, ToolEnded) or event.lane or not self._session.capabilities.steer:
             return
         waiting = self._waiting.copy()

@@ -18,11 +18,12 @@ from serai.agents.driver import Capabilities, Driver, Prompt, TurnFailed
 from serai.agents.event_hub import EventHub, Listener
 from serai.agents.turn import Turn
 from serai.errors import Closed, SeraiError, TurnInFlight
-from serai.limits import Limits
+from serai.limits import AgentLimits
 from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import TurnResult
 from serai.model.provider import ModelMessage
 from serai.model.tools import ImageBlock
+from serai.plain_text import shorten
 from serai.store.messages import from_model_message
 from serai.store.session_folder import CurrentSession
 from serai.store.session_writer import SessionWriter
@@ -33,29 +34,29 @@ log = logging.getLogger("serai.agents")
 
 
 class SessionPersistence:
-    """Writes what happens on a stage into a stored session. It is told first: what cannot be written must not be acted upon."""
+    """Writes what a hub is told into a stored session. It is told first: what cannot be written must not be acted upon."""
 
     def __init__(self, store: Stored | CurrentSession, hub: EventHub) -> None:
         self._current = store if isinstance(store, CurrentSession) else CurrentSession(store)
-        self._scribe = SessionWriter(self._current)
-        self.steered = self._scribe.steered
-        self.aborted = self._scribe.aborted
-        hub.listeners.insert(0, self._scribe.tell)
-        hub.on_decided.append(self._scribe.decided)
-        hub.on_answer.append(self._scribe.answered)
-        hub.on_compact.append(self._compacted)
+        self._writer = SessionWriter(self._current)
+        self.steered = self._writer.record_steering
+        self.aborted = self._writer.record_abort
+        hub.listeners.insert(0, self._writer.tell)
+        hub.on_decided.append(self._writer.record_decision)
+        hub.on_answer.append(self._writer.record_answer)
+        hub.on_compact.append(self._save_compaction)
 
-    def _compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
+    def _save_compaction(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
         names = {call.id: call.name for message in messages for call in message.calls}
         kept = [from_model_message(message, tool=names.get(message.call_id, "")) for message in messages]
         with self._current.turn:
-            self._scribe.write()
+            self._writer.write()
             self._current.session.compact(kept, tokens)
 
     def close(self) -> None:
         """What could not be written by now is lost, and that is told."""
         try:
-            self._scribe.close()
+            self._writer.close()
         except SeraiError as error:
             log.error("the end of the session could not be written: %s", error)
 
@@ -66,10 +67,10 @@ State = Literal["new", "idle", "running", "closed"]
 class Session:
     """One conversation. Every method may be called from any task of its loop."""
 
-    def __init__(self, driver: Driver, *, store: Stored | CurrentSession | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, driver: Driver, *, store: Stored | CurrentSession | None = None, limits: AgentLimits | None = None) -> None:
         """`store` is where it is kept; without one it is forgotten."""
         self.driver = driver
-        self.limits = limits or Limits()
+        self.limits = limits or AgentLimits()
         self.hub = EventHub(driver.name, driver.session_id, self.limits)
         self._keeping = SessionPersistence(store, self.hub) if store is not None else None
         self._playing: asyncio.Task[None] | None = None
@@ -108,11 +109,11 @@ class Session:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        await self._end(self._opening)
-        await self._end(self._compacting)
+        await self._cancel_task(self._opening)
+        await self._cancel_task(self._compacting)
         if (turn := self.hub.turn) is not None:
             await turn.cancel("the session was closed")
-        await self._end(self._playing)
+        await self._cancel_task(self._playing)
         try:
             async with asyncio.timeout(self._patience):
                 await self.driver.close()
@@ -123,7 +124,7 @@ class Session:
             if self._keeping is not None:
                 self._keeping.close()
 
-    async def _end(self, task: asyncio.Task[None] | None) -> None:
+    async def _cancel_task(self, task: asyncio.Task[None] | None) -> None:
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=self.limits.interrupt)
@@ -167,11 +168,11 @@ class Session:
         """A turn for this prompt. It begins when it is iterated, entered or awaited; `TurnInFlight` when another one runs then."""
         if isinstance(prompt, str):
             prompt = Prompt(prompt, tuple(images))
-        prompt = msgspec.structs.replace(prompt, text=codec.paired(prompt.text))  # argv may hold what has no UTF-8
+        prompt = msgspec.structs.replace(prompt, text=codec.replace_surrogates(prompt.text))  # argv may hold what has no UTF-8
         if not prompt.text.strip() and not prompt.images:
             raise ValueError("an empty prompt asks nothing")
         if prompt.images:
-            self._need("images")
+            self._require("images")
         return Turn(prompt, self.hub, start=self._start, stop=self._stop)
 
     async def send(self, prompt: str | Prompt, *, images: Sequence[ImageBlock] = ()) -> Turn:
@@ -186,8 +187,8 @@ class Session:
         if self.state == "closed":
             raise Closed("the session is closed", who=self.agent, hint="open another one")
         if self.hub.turn is not None:
-            raise TurnInFlight(f'it is busy with "{_short(self.hub.turn.prompt.text)}"', who=self.agent)
-        self._must_be_free()
+            raise TurnInFlight(f'it is busy with "{shorten(self.hub.turn.prompt.text)}"', who=self.agent)
+        self._check_free()
         self.hub.turn = turn
         self._playing = asyncio.get_running_loop().create_task(self._play(turn), name=f"turn of {self.agent}")
 
@@ -195,12 +196,12 @@ class Session:
         """Raises `TurnInFlight` while anything works on the conversation: a turn, or whoever shortens it."""
         if self.hub.turn is not None:
             raise TurnInFlight("its conversation cannot be changed while a turn runs", who=self.agent)
-        self._must_be_free()
+        self._check_free()
 
-    def _must_be_free(self) -> None:
-        if _runs(self._compacting):
+    def _check_free(self) -> None:
+        if _is_running(self._compacting):
             raise TurnInFlight("its conversation is being shortened", who=self.agent)
-        if _runs(self._playing):
+        if _is_running(self._playing):
             raise TurnInFlight("it still works on a turn that was cancelled, and does not heed that", who=self.agent)
 
     async def free(self) -> None:
@@ -227,9 +228,9 @@ class Session:
         except Exception as failure:
             log.exception("the driver of %s failed", self.agent)
             error, result = failure, TurnResult(status="error", error=f"{type(failure).__name__}: {failure}")
-        self._over(turn, result, error)
+        self._end_turn(turn, result, error)
 
-    def _over(self, turn: Turn, result: TurnResult, error: BaseException | None = None) -> None:
+    def _end_turn(self, turn: Turn, result: TurnResult, error: BaseException | None = None) -> None:
         if self._keeping is not None and result.status == "cancelled" and turn.outcome is None and turn.marks:
             try:
                 self._keeping.aborted(turn.reason or result.error)
@@ -255,22 +256,22 @@ class Session:
             playing.cancel(reason)
             await asyncio.wait([playing], timeout=self.limits.interrupt)
         if turn.outcome is None:  # what hangs is left behind; the turn is over all the same
-            self._over(turn, TurnResult(status="cancelled", error=reason))
+            self._end_turn(turn, TurnResult(status="cancelled", error=reason))
 
     # -- while it runs
 
     async def interrupt(self, reason: str = "interrupted", *, mark: bool = True) -> None:
         """End the turn that runs, if one does; the conversation goes on. `mark`: the model finds in it that it was interrupted."""
         if (turn := self.hub.turn) is not None:
-            self._need("interrupt")
+            self._require("interrupt")
             await turn.cancel(reason, mark=mark)
 
     def steer(self, text: str) -> None:
         """A text for the turn that runs: the model gets it before its next step."""
-        self._need("steer")
+        self._require("steer")
         if (turn := self.hub.turn) is None:
             raise Closed("no turn runs that could be steered", who=self.agent, hint="send it as a prompt")
-        text = codec.paired(text)
+        text = codec.replace_surrogates(text)
         if not turn.began:  # then it is part of the prompt
             turn.prompt = msgspec.structs.replace(turn.prompt, text=f"{turn.prompt.text}\n\n{text}")
             return
@@ -291,20 +292,20 @@ class Session:
 
     async def set_model(self, query: str) -> str:
         """Another model from the next step on; its key."""
-        self._need("switch_model")
+        self._require("switch_model")
         return await self.driver.set_model(query)
 
     async def set_mode(self, mode: str) -> None:
         """The agent's own permission mode."""
-        self._need("modes")
+        self._require("modes")
         await self.driver.set_mode(mode)
 
     async def compact(self) -> None:
         """Shorten the conversation now."""
-        self._need("compact")
+        self._require("compact")
         if self.state != "idle":
             raise TurnInFlight("a conversation is shortened between two turns", who=self.agent)
-        self._must_be_free()
+        self._check_free()
         self._compacting = compacting = asyncio.ensure_future(self.driver.compact())
         try:
             await compacting
@@ -317,11 +318,11 @@ class Session:
         """Until no turn runs, and nothing on the side."""
         while (turn := self.hub.turn) is not None:
             await turn.over()
-        await self.driver.idle()
+        await self.driver.wait_idle()
 
     def fork(self) -> Session:
         """Another session that begins where this one is; it is opened by whoever gets it, and kept nowhere."""
-        self._need("fork")
+        self._require("fork")
         return Session(self.driver.fork(), limits=self.limits)
 
     # -- who listens
@@ -336,21 +337,17 @@ class Session:
         self.hub.on_turn.append(handler)
         return lambda: _drop(self.hub.on_turn, handler)
 
-    def _need(self, capability: str) -> None:
+    def _require(self, capability: str) -> None:
         if not getattr(self.capabilities, capability):
-            raise self.driver.lacks(capability)
+            raise self.driver.make_not_capable(capability)
         if self._closing is not None:
             raise Closed("the session is closed", who=self.agent)
 
 
-def _runs(task: asyncio.Task[None] | None) -> bool:
+def _is_running(task: asyncio.Task[None] | None) -> bool:
     return task is not None and not task.done()
 
 
 def _drop(handlers: list, handler: object) -> None:  # type: ignore[type-arg]
     if handler in handlers:
         handlers.remove(handler)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:39] + "…"

@@ -9,7 +9,7 @@ from serai.model.tools import Block, ImageBlock, TextBlock, ToolResult
 from serai.wire import codec
 
 
-def size_of(data: object) -> int:
+def measure_json(data: object) -> int:
     """Of its JSON; 0 when it has none."""
     try:
         return len(codec.encode(data))
@@ -23,16 +23,16 @@ _CUT = "\n[… {} characters left out …]\n"
 
 def fit_for_model(result: ToolResult, most: int) -> ToolResult:
     """At most `most` characters of text."""
-    content = tuple(_sound(block) for block in result.content) or (TextBlock("(no output)"),)
-    return _coded(_bounded(msgspec.structs.replace(result, content=content), most))
+    content = tuple(_repair_block(block) for block in result.content) or (TextBlock("(no output)"),)
+    return _add_code(_limit_size(msgspec.structs.replace(result, content=content), most))
 
 
-def _sound(block: Block) -> Block:
+def _repair_block(block: Block) -> Block:
     """Half a character cannot be sent to anybody."""
-    return TextBlock(codec.paired(block.text)) if isinstance(block, TextBlock) else block
+    return TextBlock(codec.replace_surrogates(block.text)) if isinstance(block, TextBlock) else block
 
 
-def _coded(result: ToolResult) -> ToolResult:
+def _add_code(result: ToolResult) -> ToolResult:
     """With its code and hint where the model sees them (spec piglet 5.1)."""
     first = result.content[0] if result.content else TextBlock("")
     if not result.code or not isinstance(first, TextBlock) or first.text.startswith("[error:"):
@@ -41,9 +41,9 @@ def _coded(result: ToolResult) -> ToolResult:
     return msgspec.structs.replace(result, content=(TextBlock(text), *result.content[1:]))
 
 
-def _bounded(result: ToolResult, most: int) -> ToolResult:
+def _limit_size(result: ToolResult, most: int) -> ToolResult:
     """As much of it as a model is told; of a long text the beginning and the end."""
-    sizes = [_size(block) for block in result.content]
+    sizes = [_measure_block(block) for block in result.content]
     text = sum(size for size, block in zip(sizes, result.content, strict=True) if not isinstance(block, ImageBlock))
     images = sum(sizes) - text
     room = most if text <= most else most // sum(not isinstance(block, ImageBlock) for block in result.content)
@@ -51,14 +51,14 @@ def _bounded(result: ToolResult, most: int) -> ToolResult:
     return msgspec.structs.replace(result, content=content)
 
 
-def _size(block: Block) -> int:
+def _measure_block(block: Block) -> int:
     if isinstance(block, TextBlock):
         return len(block.text)
-    return len(block.data) if isinstance(block, ImageBlock) else size_of(block.native)
+    return len(block.data) if isinstance(block, ImageBlock) else measure_json(block.native)
 
 
 def _cut(block: Block, room: int, no_images: bool) -> Block:
-    size = _size(block)
+    size = _measure_block(block)
     if isinstance(block, TextBlock):
         half = room // 2
         return block if size <= room else TextBlock(block.text[:half] + _CUT.format(size - 2 * half) + block.text[size - half :])

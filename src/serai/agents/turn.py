@@ -267,7 +267,7 @@ async def run_turn(
                 if sink is not None:
                     sink(event)
                 if paced is not None and paced.behind and not turn.done:
-                    await _room(paced, turn)
+                    await _wait_for_surface(paced, turn)
     finally:
         for id, task in asking.items():
             if left is not None and turn.awaits(id):
@@ -282,7 +282,7 @@ async def run_turn(
     return await turn.result()
 
 
-async def _room(paced: PacedSurface, turn: Turn) -> None:
+async def _wait_for_surface(paced: PacedSurface, turn: Turn) -> None:
     """Until the surface has caught up, or the turn is over: then nothing more comes than is there."""
     waiting = [asyncio.ensure_future(paced.room()), asyncio.ensure_future(turn.over())]
     try:
@@ -296,7 +296,7 @@ def ask_surface(
     request: Approval | Question, surface: Surface, asking: dict[str, asyncio.Task[None]] | None = None
 ) -> asyncio.Task[None]:
     """Ask the surface, in a task, and tell whoever wants to know; among `asking` it is found by the request's id until then."""
-    task = asyncio.get_running_loop().create_task(_put(request, surface), name=f"ask {request.id}")
+    task = asyncio.get_running_loop().create_task(_request_decision(request, surface), name=f"ask {request.id}")
     if asking is not None:
         asking[request.id] = task
         task.add_done_callback(partial(_forget, asking, request.id))
@@ -308,7 +308,7 @@ def _forget(asking: dict[str, asyncio.Task[None]], id: str, task: asyncio.Task[N
         del asking[id]
 
 
-async def _put(request: Approval | Question, surface: Surface) -> None:
+async def _request_decision(request: Approval | Question, surface: Surface) -> None:
     try:
         decision: Decision = await surface.ask(request)
         if not isinstance(decision, request.takes):

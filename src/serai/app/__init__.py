@@ -2,8 +2,8 @@
 
 `app` has `App`, `assembly` opens its parts, `pipeline` is the path of every call and every approval. `agent_tools` gives guests'
 tools and interceptors to an agent, `surfaces` connects surfaces with approvals and guests, `services` is what guests may request.
-`config` merges settings and says where each value comes from, `settings_writer` changes the person's files, `builtin_commands`
-lists the commands that Serai has itself, `doctor` has the checks of `serai doctor`.
+`config` merges settings and says where each value comes from, `settings_writer` changes the person's files, `doctor` has the
+checks of `serai doctor`.
 """
 
 from serai.lazy import lazy_exports

@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from serai.agents.event_hub import ignore_outcome
-from serai.app.pipeline import CallDecision, Pipeline, with_own_arguments
+from serai.app.pipeline import CallDecision, Pipeline, copy_call
 from serai.host.contribution_table import BuiltInOwner, RegisteredTool
 from serai.host.host import Host
 from serai.model.approvals import Allow, Deny
@@ -49,7 +49,7 @@ class AgentTools:
         decided = await self._pipeline().decide(call)
         if not decided.allowed:
             return decided.decision if decided.instead is None else decided.instead
-        shown = with_own_arguments(decided.call).arguments
+        shown = copy_call(decided.call).arguments
         self._passes[id(shown)] = (shown, decided)  # it holds the arguments, so nothing else gets their id
         if len(self._passes) > _PASSES:
             self._passes.popitem(last=False)
@@ -60,11 +60,11 @@ class AgentTools:
         if decided is None or decided.call.name != call.name:
             decided = await self._pipeline().decide(call)
         if not decided.allowed:
-            return decided.result()
+            return decided.to_result()
         return await self._run(decided, tell)
 
     async def _run(self, decided: CallDecision, tell: ProgressCallback | None) -> ToolResult:
-        lock = self._lock_of(decided.owner)
+        lock = self._get_lock(decided.owner)
         if lock is not None and lock.locked() and decided.call.asker == decided.owner:
             why = f"{decided.call.name} would wait for itself: {decided.owner} answers one call after the other"
             return ToolResult.error(why, code="BUSY")
@@ -75,16 +75,16 @@ class AgentTools:
             if tool is not None and owner != decided.owner:  # a yes to one guest is none to another
                 why = f"{call.name} belongs to {owner or 'serai'} by now, and was decided as that of {decided.owner or 'serai'}"
                 return ToolResult.error(why, code="TOOL_UNAVAILABLE", hint="call it again")
-            working = self._works(host, decided, tell, turn)
-            return await (self._to_its_end(working) if owner and tool is not None and tool.spec.interrupt == "block" else working)
+            working = self._run_tool(host, decided, tell, turn)
+            return await (self._run_shielded(working) if owner and tool is not None and tool.spec.interrupt == "block" else working)
 
-    async def _works(self, host: Host, decided: CallDecision, tell: ProgressCallback | None, turn: _Turn) -> ToolResult:
+    async def _run_tool(self, host: Host, decided: CallDecision, tell: ProgressCallback | None, turn: _Turn) -> ToolResult:
         self._running[number := id(decided.call.arguments)] = decided
 
         def leave() -> None:
             """Who looks at the result may call a tool of the same guest for that."""
             self._running.pop(number, None)
-            turn.leave()
+            turn.release()
 
         try:
             return await host.run_tool(decided.call, tell=tell, leave=leave)
@@ -92,7 +92,7 @@ class AgentTools:
             if self._running.get(number) is decided:
                 del self._running[number]
 
-    async def _to_its_end(self, working: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    async def _run_shielded(self, working: Coroutine[Any, Any, ToolResult]) -> ToolResult:
         """A guest's tool that blocks is not told that nobody waits for it any more (spec piglet 2.6); its result is dropped then.
 
         Serai's own know what they may still leave undone, and are told.
@@ -106,15 +106,15 @@ class AgentTools:
             task.add_done_callback(ignore_outcome)
             raise
 
-    def _lock_of(self, owner: str) -> asyncio.Lock | None:
+    def _get_lock(self, owner: str) -> asyncio.Lock | None:
         """A guest whose protocol has one call after the other gets them so, however many an agent makes at once (spec zot 4.1)."""
         if owner not in self._turns:
             guest = self._host().guests.get(owner)
-            one_by_one = guest is not None and guest.context.adapter(guest.manifest).one_by_one
+            one_by_one = guest is not None and guest.context.get_adapter(guest.manifest).one_by_one
             self._turns[owner] = asyncio.Lock() if one_by_one else None
         return self._turns[owner]
 
-    def running(self, guest: str) -> frozenset[int]:
+    def find_running(self, guest: str) -> frozenset[int]:
         """The calls of this guest's tools that run right now, by numbers that are theirs alone as long as they do."""
         return frozenset(number for number, decided in self._running.items() if decided.owner == guest)
 
@@ -122,7 +122,7 @@ class AgentTools:
         """Whether a tool of this guest runs because a guest wants it."""
         return any(decided.owner == guest and ":" in decided.call.asker for decided in self._running.values())
 
-    def may_lead(self, call: ToolCall, path: str) -> bool:
+    def may_reach(self, call: ToolCall, path: str) -> bool:
         """Whether this very call was allowed to lead to this real path outside the working directory."""
         decided = self._running.get(id(call.arguments))
         return decided is not None and path in decided.outside
@@ -142,9 +142,9 @@ class _Turn:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.leave()
+        self.release()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -165,16 +165,16 @@ class GuestInterceptors:
         verdict = await self._host().intercept("turn_start", step)
         return (verdict.reason or _BLOCKED) if isinstance(verdict, Refuse) else ""
 
-    async def message(self, message: Message) -> Message | None:
+    async def filter_message(self, message: Message) -> Message | None:
         verdict = await self._host().intercept("assistant_message", message.text)
         if isinstance(verdict, Refuse):
             return None
         if isinstance(verdict, Rewrite):
-            return msgspec.structs.replace(message, content=_replaced(message.content, verdict.value))
+            return msgspec.structs.replace(message, content=_replace_text(message.content, verdict.value))
         return message
 
 
-def _replaced(content: tuple[Block, ...], text: str) -> tuple[Block, ...]:
+def _replace_text(content: tuple[Block, ...], text: str) -> tuple[Block, ...]:
     """One text block in the place of the first; what is no text stays."""
     first = next(place for place, block in enumerate(content) if isinstance(block, TextBlock))
     after = (block for block in content[first:] if not isinstance(block, TextBlock))
@@ -191,13 +191,13 @@ class GuestTools:
         self._only = only
 
     def list(self) -> Sequence[ToolSpec]:
-        return [tool.spec for tool in self._host().table.tools.values() if self._offers(tool)]
+        return [tool.spec for tool in self._host().table.tools.values() if self._is_offered(tool)]
 
-    def _offers(self, tool: RegisteredTool) -> bool:
+    def _is_offered(self, tool: RegisteredTool) -> bool:
         return not isinstance(tool.owner, BuiltInOwner) and (self._only is None or tool.spec.name in self._only)
 
     async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         tool = self._host().table.tools.get(call.name)
-        if tool is None or not self._offers(tool):
+        if tool is None or not self._is_offered(tool):
             return ToolResult.error(f"no guest has a tool {call.name}", code="TOOL_UNAVAILABLE", hint="use a tool of your own")
         return await self._tools.call(call, tell=tell)

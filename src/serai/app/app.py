@@ -22,21 +22,19 @@ from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.agents.turn import Turn, run_turn
 from serai.app import assembly
-from serai.app.assembly import AppOptions, Runtime, open_runtime
-from serai.app.builtin_commands import IMMEDIATE
-from serai.app.services.default_groups import default_groups
-from serai.app.services.guest_services import BASH_TAIL, bash_tail
+from serai.app.assembly import IMMEDIATE, AppOptions, Runtime, open_runtime
+from serai.app.services.default_groups import build_default_groups
+from serai.app.services.guest_services import BASH_TAIL, build_bash_tail
 from serai.app.surfaces import AgentTurnRunner, ApprovalSurface, SafeSurface
 from serai.errors import Closed, LimitHit, NotAllowed, NotCapable, Refused, SeraiError, TurnInFlight
-from serai.host.host import Host, TypedCommand
-from serai.host.load_report import LoadReport
+from serai.host.host import Host, LoadReport, TypedCommand
 from serai.model import actions
 from serai.model.actions import Action, CommandResult, Notice
 from serai.model.contributions import TransformResult
 from serai.model.events import Event, SessionStarted, ToolProgress, TurnResult, TurnStarted
 from serai.model.tools import ImageBlock, ToolCall, ToolResult
 from serai.policy.call_facts import CallContext
-from serai.store.messages import to_model_message, usage_in
+from serai.store.messages import sum_usage, to_model_message
 from serai.store.stored_session import StoredSession as Stored
 
 log = logging.getLogger("serai.app")
@@ -58,7 +56,7 @@ class App:
         self._images: list[ImageBlock] = []  # for the next prompt
         self._steered: list[str] = []  # texts for the next turn
         self._commanding: set[str] = set()  # guests whose queued commands run
-        self._aside = AgentTurnRunner(lambda: self.runtime)
+        self._agent_turns = AgentTurnRunner(lambda: self.runtime)
         self._early: list[tuple[str, bool]] = []  # what was queued before it was open
         self.quitting = asyncio.Event()  # somebody wants the app to be closed: whoever opened it does that
         self.last: TurnResult | None = None  # how the newest turn ended
@@ -81,7 +79,7 @@ class App:
             raise Closed("an app is opened once", hint="make a new one")
         self._runtime = runtime = open_runtime(self, self._choices)
         try:
-            return await self._opened(runtime)
+            return await self._start(runtime)
         except BaseException as error:
             closed = self._closing is not None
             await self.close()
@@ -89,22 +87,22 @@ class App:
                 raise Closed("the app was closed while it was opened") from error
             raise
 
-    async def _opened(self, runtime: Runtime) -> LoadReport:
-        runtime.services.groups |= {**default_groups(self), **self._choices.get("services", {})}
+    async def _start(self, runtime: Runtime) -> LoadReport:
+        runtime.services.groups |= {**build_default_groups(self), **self._choices.get("services", {})}
         report = await runtime.host.start()
         runtime.check_model()
-        for line in (*runtime.config.notes, *runtime.policy.rules.notes, *report.lines(), *runtime.remarks()):
+        for line in (*runtime.config.notes, *runtime.policy.rules.notes, *report.to_lines(), *runtime.collect_remarks()):
             self.surface.act(Notice(line, "warn", "serai"))
-        runtime.session.listen(self._heard)
-        runtime.session.on_turn(self._aside.begun)
+        runtime.session.listen(self._dispatch_event)
+        runtime.session.on_turn(self._agent_turns.start_turn)
         await runtime.session.open()
         if runtime.recorder is not None:  # so that whoever looks at the wires finds the conversation
             runtime.recorder.note(f"session {runtime.session.id} with {runtime.session.agent}")
         self._inbox = Inbox(
             runtime.session,
-            self._play,
-            prepare=self._queued,
-            command=self._typed,
+            self._run_turn,
+            prepare=self._prepare_queued,
+            command=self._run_queued_command,
             is_command=lambda text: self.host.parse(text) is not None,
             is_immediate=self._is_immediate,
         )
@@ -156,7 +154,7 @@ class App:
 
     def situation(self, owner: str = "") -> CallContext:
         """Where calls are made, for the policy; `owner` is the guest whose tool it is."""
-        return self.runtime.situation(owner)
+        return self.runtime.get_context(owner)
 
     # -- what people and guests want
 
@@ -166,10 +164,10 @@ class App:
         None when no turn came of it. Raises what went wrong, as `Turn.result` does; `last` has what came of the turn until then.
         """
         if (command := self.host.parse(text)) is not None:
-            return await self._command(command)
+            return await self._run_command(command)
         async with self._turns:  # also while it is changed, which may take one longer than the next
             changed = await self.host.texts.transform(text)
-            return None if changed.handled else await self._prompt(changed.text, images, relayed=changed.text != text)
+            return None if changed.handled else await self._run_prompt(changed.text, images, relayed=changed.text != text)
 
     def queue(self, text: str) -> None:
         """Like somebody who types while a turn runs: a command that may run at once does, a text is steered in or the next turn."""
@@ -221,10 +219,10 @@ class App:
         elif mark:
             conversation = self.resident.conversation
             if (
-                len(resident_conversation.marks_at_the_end(conversation.messages)) < _MARKS
+                len(resident_conversation.find_trailing_marks(conversation.messages)) < _MARKS
             ):  # nothing was said since: enough is known
                 self.session.aborted(reason)
-                conversation.add(resident_conversation.abort_marker(reason))
+                conversation.add(resident_conversation.build_abort_marker(reason))
 
     def quit(self) -> None:
         """Have whoever opened the app close it."""
@@ -234,7 +232,7 @@ class App:
         """Until nothing runs and nothing waits."""
         while True:
             if self._inbox is not None:
-                await self._inbox.idle()
+                await self._inbox.wait_idle()
             await self.session.idle()
             if self._inbox is None or not self._inbox.busy:  # another turn may have begun meanwhile
                 return
@@ -247,7 +245,7 @@ class App:
 
     def works_for(self, guest: str) -> bool:
         """Whether a tool of this guest runs."""
-        return bool(self.runtime.tools.running(guest))
+        return bool(self.runtime.tools.find_running(guest))
 
     async def idle_for(self, guest: str) -> None:
         """Until no turn runs and none waits; a queued command of this guest does not wait for itself."""
@@ -266,25 +264,25 @@ class App:
             stored.close()
             self.refresh()
             return
-        said = stored.messages()  # first: what cannot be read is not gone on with
+        said = stored.read_messages()  # first: what cannot be read is not gone on with
         await resident.backgrounds.cancel()  # its answer would get into the other one
         self.must_be_idle()
         current.swap(stored)
-        self.runtime.leave(left)
+        self.runtime.leave_session(left)
         self.session.hub.session = resident.session_id = stored.id
-        resident.tools.only(self.runtime.config.tools)
+        resident.tools.restrict(self.runtime.config.tools)
         self._steered.clear()  # they were for the other one
         self._images.clear()
-        resident.conversation.replace(resident_conversation.repair_messages(map(to_model_message, said)), usage_in(said))
+        resident.conversation.replace(resident_conversation.repair_messages(map(to_model_message, said)), sum_usage(said))
         self.session.hub.emit(SessionStarted(session=stored.id, messages=len(resident.conversation.messages)))
 
     def refresh(self) -> None:
         """The conversation in memory is what the stored one says: after a branch, a reset, another session."""
         self.must_be_idle()
         if self.runtime.current is not None:
-            messages = self.runtime.current.session.messages()
+            messages = self.runtime.current.session.read_messages()
             self.resident.conversation.replace(
-                resident_conversation.repair_messages(map(to_model_message, messages)), usage_in(messages)
+                resident_conversation.repair_messages(map(to_model_message, messages)), sum_usage(messages)
             )
 
     def must_be_idle(self) -> None:
@@ -295,7 +293,7 @@ class App:
 
     # -- prompts
 
-    async def _prompt(self, text: str, images: Sequence[ImageBlock] = (), *, relayed: bool = False) -> TurnResult:
+    async def _run_prompt(self, text: str, images: Sequence[ImageBlock] = (), *, relayed: bool = False) -> TurnResult:
         """For whoever has the turn among those that submit. `relayed`: a guest had a hand in it."""
         if not text.strip() and not images and not self._images:
             raise NotAllowed("there is nothing to ask: the prompt is empty")
@@ -303,14 +301,14 @@ class App:
             await self.session.free()
             if self.quitting.is_set():
                 raise Closed("the app is about to be closed", hint="nothing was sent")
-            turn = self.session.turn(await self._prepared(text, images, relayed=relayed))
+            turn = self.session.turn(await self._prepare_prompt(text, images, relayed=relayed))
             try:
                 turn.start()
             except TurnInFlight:  # a queued one was quicker
                 continue
-            return await self._play(turn)
+            return await self._run_turn(turn)
 
-    async def _prepared(self, text: str, images: Sequence[ImageBlock] = (), *, relayed: bool = False) -> Prompt:
+    async def _prepare_prompt(self, text: str, images: Sequence[ImageBlock] = (), *, relayed: bool = False) -> Prompt:
         """With what message hooks add for this one (spec piglet 5.6), and the images that were attached."""
         self.host.require_guards()  # a run does not start before (design rule 8)
         texts = self.host.texts
@@ -318,39 +316,39 @@ class App:
         self.host.require_guards()  # again: whoever was asked may have taken long
         return Prompt(text, (*images, *self._images), "\n\n".join(injections), relayed)
 
-    async def _queued(self, text: str, fresh: bool) -> Prompt | None:
+    async def _prepare_queued(self, text: str, fresh: bool) -> Prompt | None:
         """What was typed when nothing ran goes the way of what is submitted; what waited does not (spec piglet 5.7, 7.2)."""
         try:
             if self.quitting.is_set():
                 raise Closed("the app is about to be closed", hint="nothing was sent")
             changed = await self.host.texts.transform(text) if fresh else TransformResult(text)
-            return None if changed.handled else await self._prepared(changed.text, relayed=True)  # a guest may have queued it
+            return None if changed.handled else await self._prepare_prompt(changed.text, relayed=True)  # a guest may have queued it
         except SeraiError as error:  # nobody waits for it, so it is told
             self.surface.act(Notice(f"a prompt was not sent: {error}", "error", "serai"))
             raise
 
-    async def _play(self, turn: Turn) -> TurnResult:
+    async def _run_turn(self, turn: Turn) -> TurnResult:
         self._images = [one for one in self._images if all(one is not sent for sent in turn.prompt.images)]
         steered, self._steered = self._steered, []
         for text in steered:  # it has not begun: they are part of its prompt
             self.session.steer(text)
         try:
             return await run_turn(
-                turn, ApprovalSurface(self.surface, self.runtime.pipeline), self.surface.tell, left=self._aside.asking
+                turn, ApprovalSurface(self.surface, self.runtime.pipeline), self.surface.tell, left=self._agent_turns.asking
             )
         finally:
             self.last = turn.outcome or self.last
 
-    async def _command(self, typed: TypedCommand) -> TurnResult | None:
+    async def _run_command(self, typed: TypedCommand) -> TurnResult | None:
         outcome = await self.host.run_command(*typed)
         if outcome.error:
-            raise _failed(outcome)
+            raise _to_error(outcome)
         if isinstance(outcome.action, actions.SubmitPrompt) and outcome.action.text.strip():
             async with self._turns:
-                return await self._prompt(outcome.action.text, relayed=True)
+                return await self._run_prompt(outcome.action.text, relayed=True)
         return None
 
-    async def _typed(self, line: str) -> None:
+    async def _run_queued_command(self, line: str) -> None:
         """A command that was queued: what goes wrong is told, as nobody waits for it."""
         typed = self.host.parse(line) or TypedCommand(
             line.split(maxsplit=1)[0].removeprefix("/"), ""
@@ -385,17 +383,17 @@ class App:
 
     # -- what happens
 
-    def _heard(self, event: Event) -> None:
+    def _dispatch_event(self, event: Event) -> None:
         """Every event, right behind the store: guests are told, and the surface of what belongs to no turn."""
         runtime = self.runtime
         runtime.host.tell(event)
         if type(event) is TurnStarted:
             assembly.pin_plugins(runtime)
-        if type(event) is ToolProgress and (tail := bash_tail(event)) is not None:
+        if type(event) is ToolProgress and (tail := build_bash_tail(event)) is not None:
             runtime.bus.publish(BASH_TAIL, tail)
         if alone := runtime.session.hub.turn is None:
             runtime.surface.tell(event)
-        self._aside.heard(event, alone=alone)
+        self._agent_turns.handle_event(event, alone=alone)
 
     def do(self, action: Action) -> bool:
         """What a guest wants done, if that is the app's to do; else it is for the surface."""
@@ -405,7 +403,7 @@ class App:
             case actions.Quit():
                 self.quit()
             case actions.SetTitle(text=text) if text.strip() and self.runtime.current is not None:
-                self.runtime.current.session.title(text)
+                self.runtime.current.session.set_title(text)
                 return False  # and seen
             case actions.AttachImage(image=image):
                 self._images = [] if self._images else [image]  # a second one takes the first away (spec piglet 5.4)
@@ -418,5 +416,5 @@ class App:
         return True
 
 
-def _failed(outcome: CommandResult) -> SeraiError:
+def _to_error(outcome: CommandResult) -> SeraiError:
     return NotAllowed(outcome.error) if outcome.code in ("BLOCKED", "DENIED") else Refused(outcome.error)

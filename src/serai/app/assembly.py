@@ -2,6 +2,8 @@
 
 A session stores which plugins it began with, and gets them again when it is resumed (spec yoi 10.2). Else it would move to another
 content of a plugin by itself, with the grants of the old one in mind.
+
+It has Serai's own commands, too, which a person types wherever they type prompts. No guest gets one of these names.
 """
 
 from __future__ import annotations
@@ -19,22 +21,22 @@ import msgspec
 
 from serai import agents
 from serai.agents.driver import NeedsApproval
-from serai.agents.factory import agent_factory
+from serai.agents.factory import load_agent_factory
 from serai.agents.models.providers import FallbackProvider, ProviderPool
 from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.app.agent_tools import AgentTools, GuestInterceptors, GuestTools
-from serai.app.builtin_commands import builtin_commands
 from serai.app.config import Config
 from serai.app.pipeline import Pipeline
 from serai.app.services.guest_services import Bus
-from serai.app.services.router import NO_GRANTS, AppServices, ServiceGrants, ServiceGroup, service_grants
+from serai.app.services.router import NO_GRANTS, AppServices, ServiceGrants, ServiceGroup, read_service_grants
 from serai.app.surfaces import ApprovalEvents, GuestSurface, SafeSurface
 from serai.errors import BadSession, BadSettings, NoSession, SeraiError
 from serai.host.adapter import HostInfo
-from serai.host.host import Host
+from serai.host.host import BuiltInCommand, Host
 from serai.host.trust import Trust
 from serai.limits import Limits
+from serai.model.actions import Action, Display, Quit
 from serai.model.approvals import Allow, Approval, Deny, Question
 from serai.model.contributions import PromptSection
 from serai.model.provider import ModelMessage, ModelProvider
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 def open_agent_session(runtime: Runtime, choices: AppOptions, trust: Trust) -> Session:
     """The app hands the same to every agent that is driven; the resident gets what is ours as well."""
     config = runtime.config
-    options = resident_options(runtime) if config.agent == "resident" else driven_options(runtime, choices, trust)
+    options = build_resident_options(runtime) if config.agent == "resident" else build_driven_options(runtime, choices, trust)
     common = {
         "cwd": runtime.cwd,
         "store": runtime.current,
@@ -65,20 +67,20 @@ def open_agent_session(runtime: Runtime, choices: AppOptions, trust: Trust) -> S
     }
     session = agents.agent(config.agent, **{**common, **options, **choices.get("options", {})})
     if isinstance(session.driver, Resident):
-        session.driver.tools.only(config.tools)
+        session.driver.tools.restrict(config.tools)
     return session
 
 
-def resident_options(runtime: Runtime) -> dict[str, Any]:
+def build_resident_options(runtime: Runtime) -> dict[str, Any]:
     config = runtime.config
 
-    def sections() -> list[PromptSection]:  # the host is made after the agent, of which guests are told
-        return runtime.host.texts.sections()
+    def list_sections() -> list[PromptSection]:  # the host is made after the agent, of which guests are told
+        return runtime.host.texts.list_sections()
 
     async def compact(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
         return await runtime.host.texts.compact(messages)
 
-    def compact_at() -> int:
+    def get_compact_at() -> int:
         """What the compactor's author says, else the person; 0: only when the model is nearly full (spec piglet 4)."""
         compactor = runtime.host.texts.compactor
         return 0 if compactor is None else compactor.threshold or config.compact_at
@@ -89,26 +91,26 @@ def resident_options(runtime: Runtime) -> dict[str, Any]:
         "tools": runtime.tools,
         "decide": runtime.tools.decide,
         "interceptors": GuestInterceptors(lambda: runtime.host),
-        "sections": sections,
+        "sections": list_sections,
         "compactor": compact,
-        "compact_at": compact_at,
+        "compact_at": get_compact_at,
     }
 
 
-def driven_options(runtime: Runtime, choices: AppOptions, trust: Trust) -> dict[str, Any]:
+def build_driven_options(runtime: Runtime, choices: AppOptions, trust: Trust) -> dict[str, Any]:
     """What a program gets that has its own model, tools and settings: ours besides, and somebody who decides about its calls."""
 
-    def sections() -> list[PromptSection]:
-        return runtime.host.texts.sections()
+    def list_sections() -> list[PromptSection]:
+        return runtime.host.texts.list_sections()
 
     async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         return await runtime.pipeline.judge(call)
 
     starts = count(1)
 
-    def tap(pid: int) -> Tap | None:
+    def open_tap(pid: int) -> Tap | None:
         recorder, name = runtime.recorder, runtime.config.agent
-        return None if recorder is None else recorder.wire(name, kind="agent", dialect=name, generation=next(starts), pid=pid)
+        return None if recorder is None else recorder.open_tap(name, kind="agent", dialect=name, generation=next(starts), pid=pid)
 
     if (untrusted := trust.check_agents(runtime.cwd)) and _has_settings(runtime, trust):
         runtime.notes.append(f"{runtime.config.agent} starts without what this project has for it: {untrusted}")
@@ -118,8 +120,8 @@ def driven_options(runtime: Runtime, choices: AppOptions, trust: Trust) -> dict[
         "tools": GuestTools(runtime.tools, lambda: runtime.host, only=runtime.config.tools),
         "judge": judge,
         "interceptors": GuestInterceptors(lambda: runtime.host),
-        "sections": sections,
-        "tap": tap,
+        "sections": list_sections,
+        "tap": open_tap,
         "trusted": lambda: not trust.check_agents(runtime.cwd),
     }
 
@@ -148,14 +150,14 @@ log = logging.getLogger("serai.app")
 
 def with_pinned_plugins(settings: Mapping[str, Any], stored: Stored | None) -> Mapping[str, Any]:
     """The settings with the plan that this session has kept, if it has one: then no plugin is looked for."""
-    raw = None if stored is None else stored.plugins()
+    raw = None if stored is None else stored.read_plugins()
     if stored is None or raw is None:
         return settings
     from serai.host.adapters.yoi import finder  # only where there are some
 
     try:
         found = {**settings, "plugins": {**settings.get("plugins", {}), "resolved": msgspec.json.decode(raw)}}
-        finder.settings(found, stored.file)
+        finder.read_settings(found, stored.file)
     except (BadSettings, msgspec.DecodeError) as error:
         hint = "begin a new session"
         raise BadSession(f"what it keeps of its plugins cannot be read: {error}", who=stored.file, hint=hint) from None
@@ -167,11 +169,11 @@ def pin_plugins(runtime: Runtime) -> None:
     current, found = runtime.current, runtime.host.found.guests
     if current is None or all(manifest.plan is None for manifest in found):
         return
-    from serai.host.adapters.yoi.finder import plan_of
+    from serai.host.adapters.yoi.finder import build_plan
 
     try:
         with current.turn:
-            if not current.session.meta.plugins and (plan := plan_of(found)) is not None:
+            if not current.session.meta.plugins and (plan := build_plan(found)) is not None:
                 current.session.keep_plugins(plan)
     except SeraiError as error:
         log.warning("the session does not keep which plugins it has: %s", error)
@@ -237,16 +239,16 @@ class Runtime:
     pipeline: Pipeline = field(init=False)
     services: AppServices = field(init=False)
 
-    def situation(self, owner: str = "") -> CallContext:
+    def get_context(self, owner: str = "") -> CallContext:
         session = self.session
         return CallContext(cwd=self.cwd, project=self.cwd, session=session.id, agent=session.agent, owner=owner)
 
-    def remarks(self) -> list[str]:
+    def collect_remarks(self) -> list[str]:
         """What a person should know of the agent, and of the session they go on with: what was asked when its last run ended."""
         if self.is_new:
             return self.notes
-        lost = [one for one in self.decisions.pending() if one.state == "lost" and one.situation.session == self.session.id]
-        return self.notes + [f"an approval still waits from a run that was killed: {_about(one.request)}" for one in lost]
+        lost = [one for one in self.decisions.list_pending() if one.state == "lost" and one.situation.session == self.session.id]
+        return self.notes + [f"an approval still waits from a run that was killed: {_format_request(one.request)}" for one in lost]
 
     def check_model(self) -> None:
         """Raises what the model needs and is not there, once the guests are up that may stream it (spec piglet 5.9)."""
@@ -263,7 +265,7 @@ class Runtime:
                 except Exception:
                     log.exception("a part of the app could not be closed")
         except BaseException:
-            self._kill()
+            self._kill_guests()
             raise
         finally:
             for end in (self._end_session, self._end_recording, self._end_decisions):
@@ -272,7 +274,7 @@ class Runtime:
                 except SeraiError as error:
                     log.error("at the end of the app: %s", error)
 
-    def _kill(self) -> None:
+    def _kill_guests(self) -> None:
         """There is no time to ask: the loop ends, and the process perhaps does not."""
         for guest in self.host.guests.values():
             if guest.running is not None and guest.running.pid:
@@ -281,7 +283,7 @@ class Runtime:
             if guest.log is not None:
                 guest.log.close()
 
-    def leave(self, stored: Stored) -> None:
+    def leave_session(self, stored: Stored) -> None:
         """Another session is the current one: this one is gone when it was made for this run and nothing was said in it."""
         if self.is_new or stored.meta.parent:
             _forget_empty(stored)
@@ -308,24 +310,24 @@ def open_runtime(app: App, choices: AppOptions) -> Runtime:
     if not os.path.isdir(cwd):
         raise BadSettings("it is no folder", who=cwd, hint="give an existing folder as cwd")
     trust = Trust.usual(environ)
-    config = Config.load(cwd, environ=environ, trust=trust, flags=_flags(choices))
+    config = Config.load(cwd, environ=environ, trust=trust, flags=_build_flags(choices))
     limits = config.limits
-    rules = _rules(choices, cwd, environ, trust)
+    rules = _load_rules(choices, cwd, environ, trust)
 
-    def streams(api: str) -> ModelProvider | None:  # guests are there after the pool of providers
+    def find_provider(api: str) -> ModelProvider | None:  # guests are there after the pool of providers
         return runtime.host.provider(api)
 
-    provider_pool = ProviderPool(environ, config.settings, limits, streams)
-    agent_factory(config.agent)
+    provider_pool = ProviderPool(environ, config.settings, limits, find_provider)
+    load_agent_factory(config.agent)
     if config.agent == "resident" and not {"model", "provider"} & choices.get("options", {}).keys():
-        provider_pool.take(config.model, None, unchecked=True)  # one that nobody knows; what it needs, guests may have
+        provider_pool.select(config.model, None, unchecked=True)  # one that nobody knows; what it needs, guests may have
     sessions = SessionFolder.usual(environ, limits=limits) if choices.get("keep", True) else None
-    stored, is_new = _conversation(choices.get("session", ""), sessions, cwd, config.agent, environ)
+    stored, is_new = _open_session(choices.get("session", ""), sessions, cwd, config.agent, environ)
     with ExitStack() as undone:
         current = None if stored is None else CurrentSession(stored)
         if current is not None:
             undone.callback(_end_session, current, is_new=is_new)
-        recorder, owned = _recorder(choices, config, environ)
+        recorder, owned = _open_recorder(choices, config, environ)
         if recorder is not None and owned:
             undone.callback(recorder.close)
         decisions = choices.get("decisions") or DecisionStore.usual(environ)
@@ -356,19 +358,19 @@ def open_runtime(app: App, choices: AppOptions) -> Runtime:
             owns_decisions=owns_decisions,
             bus=Bus(),
             tools=tools,
-            built_in=BuiltInTools(cwd, spawner=spawner, outside=tools.may_lead, undo=undo, limits=limits, environ=environ),
+            built_in=BuiltInTools(cwd, spawner=spawner, outside=tools.may_reach, undo=undo, limits=limits, environ=environ),
         )
         runtime.session = open_agent_session(runtime, choices, trust)
-        runtime.host = _host(app, runtime, choices)
+        runtime.host = _build_host(app, runtime, choices)
         leads = runtime.built_in.leads_outside
         runtime.pipeline = Pipeline(
-            runtime.host, runtime.approver, runtime.situation, leads_outside=leads, telling=ApprovalEvents(runtime.session.hub)
+            runtime.host, runtime.approver, runtime.get_context, leads_outside=leads, observer=ApprovalEvents(runtime.session.hub)
         )
         undone.pop_all()
     return runtime
 
 
-def _host(app: App, runtime: Runtime, choices: AppOptions) -> Host:
+def _build_host(app: App, runtime: Runtime, choices: AppOptions) -> Host:
     driver = runtime.session.driver
     model = driver.context.model if isinstance(driver, Resident) else None
     about = HostInfo(
@@ -378,12 +380,12 @@ def _host(app: App, runtime: Runtime, choices: AppOptions) -> Host:
         model="" if model is None else model.id,
     )
 
-    def granted(guest: str) -> ServiceGrants:
+    def get_grants(guest: str) -> ServiceGrants:
         known = runtime.host.guests.get(guest)
-        return NO_GRANTS if known is None else service_grants(known.manifest.settings)
+        return NO_GRANTS if known is None else read_service_grants(known.manifest.settings)
 
     resumed = None if runtime.current is None or runtime.is_new else runtime.current.session
-    runtime.services = AppServices({}, granted=granted, limits=runtime.limits)
+    runtime.services = AppServices({}, granted=get_grants, limits=runtime.limits)
     return Host.discover(
         runtime.cwd,
         guests=[os.fspath(path) for path in choices.get("guests", ())],
@@ -392,7 +394,7 @@ def _host(app: App, runtime: Runtime, choices: AppOptions) -> Host:
         config=with_pinned_plugins(runtime.config.settings, resumed),
         about=about,
         built_in=runtime.built_in,
-        commands=builtin_commands(app),
+        commands=build_builtin_commands(app),
         services=runtime.services,
         surface=GuestSurface(runtime.surface, app.do),
         recorder=runtime.recorder,
@@ -401,7 +403,7 @@ def _host(app: App, runtime: Runtime, choices: AppOptions) -> Host:
     )
 
 
-def _flags(choices: AppOptions) -> dict[str, object]:
+def _build_flags(choices: AppOptions) -> dict[str, object]:
     """What was chosen for this run, in the words of the settings."""
     flags: dict[str, object] = {}
     if agent := choices.get("agent", ""):
@@ -413,7 +415,7 @@ def _flags(choices: AppOptions) -> dict[str, object]:
     return flags
 
 
-def _rules(choices: AppOptions, cwd: str, environ: Mapping[str, str], trust: Trust) -> Rules | Policy:
+def _load_rules(choices: AppOptions, cwd: str, environ: Mapping[str, str], trust: Trust) -> Rules | Policy:
     policy = choices.get("policy", ())
     if isinstance(policy, Policy):
         return policy
@@ -428,7 +430,7 @@ def _rules(choices: AppOptions, cwd: str, environ: Mapping[str, str], trust: Tru
     )
 
 
-def _conversation(
+def _open_session(
     wanted: str | Stored, sessions: SessionFolder | None, cwd: str, agent: str, environ: Mapping[str, str]
 ) -> tuple[Stored | None, bool]:
     """The session to go on with, or a new one; and whether it is new. One that the agent alone has kept is new to us."""
@@ -439,18 +441,18 @@ def _conversation(
             raise NoSession("a conversation that is not kept goes on with no other", hint="leave out one of the two")
         return None, False
     if wanted == LATEST:
-        latest = sessions.latest(cwd, begun=True)
+        latest = sessions.find_latest(cwd, begun=True)
         if latest is None:
             raise NoSession("there is no session of this folder yet", who=cwd, hint="begin one without --continue")
         wanted = latest.id
     if not wanted:
-        return sessions.new(cwd, agent=agent), True
+        return sessions.create(cwd, agent=agent), True
     try:
         return sessions.open(wanted), False
     except NoSession:
         if not (own := find_agent_session(agent, wanted, environ)):
             raise
-        return sessions.new(cwd, agent=agent, agent_session=own), True
+        return sessions.create(cwd, agent=agent, agent_session=own), True
 
 
 def _end_session(current: CurrentSession, *, is_new: bool) -> None:
@@ -476,7 +478,7 @@ def _forget_empty(stored: Stored) -> None:
                 os.unlink(name)
 
 
-def _recorder(choices: AppOptions, config: Config, environ: Mapping[str, str]) -> tuple[Recorder | None, bool]:
+def _open_recorder(choices: AppOptions, config: Config, environ: Mapping[str, str]) -> tuple[Recorder | None, bool]:
     """And whether it is ours to close."""
     wanted = choices.get("record", True)
     if isinstance(wanted, Recorder):
@@ -484,8 +486,37 @@ def _recorder(choices: AppOptions, config: Config, environ: Mapping[str, str]) -
     if not wanted or not config.record:
         return None, False
     folder = RecordingFolder.usual(environ)
-    return Recorder(folder, command=choices.get("command", "serai"), secrets=Secrets.of(environ), limits=config.limits), True
+    return Recorder(folder, command=choices.get("command", "serai"), secrets=Secrets.from_env(environ), limits=config.limits), True
 
 
-def _about(request: Approval | Question) -> str:
+def _format_request(request: Approval | Question) -> str:
     return f"{request.tool} {request.id}" if isinstance(request, Approval) else "a question"
+
+
+DESCRIPTIONS = {
+    "compact": "shorten the conversation",
+    "exit": "end the run",
+    "model": "which model is used, or another one: /model NAME",
+    "quit": "end the run",
+}
+# Those of them that run while a turn does.
+IMMEDIATE = frozenset({"quit", "exit", "model"})
+
+
+def build_builtin_commands(app: App) -> Mapping[str, BuiltInCommand]:
+    """By name; each takes what was typed behind it."""
+
+    async def quit(_args: str) -> Action:
+        app.quit()
+        return Quit()
+
+    async def model(args: str) -> Action:
+        if not args:
+            return Display(app.resident.context.model.key)
+        return Display(await app.session.set_model(args))
+
+    async def compact(_args: str) -> Action | None:
+        await app.session.compact()
+        return None
+
+    return {"quit": quit, "exit": quit, "model": model, "compact": compact}

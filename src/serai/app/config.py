@@ -3,7 +3,7 @@
 Later ones win: what is shipped, the person's `config.toml`, the project's `.serai/config.toml`, variables, the command line. A
 `config.toml` is checked as a whole; one that cannot be understood is an error.
 
-A project's settings are somebody else's (design rule 12): until `serai trust` they may only narrow, and `project_rule` says of
+A project's settings are somebody else's (design rule 12): until `serai trust` they may only narrow, and `find_rule` says of
 every key what a project may do with it. A value that does not count is noted with the reason and is never an error.
 """
 
@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from serai import paths
-from serai.agents.settings import read_agent_settings as read_agents
+from serai.agents.factory import read_agent_settings as read_agents
 from serai.errors import BadSettings
-from serai.host.guest_settings import PROJECT, PersonSettings, read_person_settings, related
+from serai.host.guest_settings import PROJECT, PersonSettings, are_related, read_person_settings
 from serai.host.trust import Trust
 from serai.limits import Limits
 
@@ -48,17 +48,17 @@ class _Top(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, dict[str, Any]] = {}
 
 
-def read(content: bytes, who: str) -> dict[str, Any]:
+def parse_project(content: bytes, who: str) -> dict[str, Any]:
     """A project's file."""
     try:
         found = paths.parse_settings(content, who=who)
-        checked(found, who)
+        check_settings(found, who)
     except BadSettings as error:
-        raise BadSettings(_cut(error.message, _LONGEST_ERROR), who=who, hint=error.hint) from None
+        raise BadSettings(_truncate(error.message, _LONGEST_ERROR), who=who, hint=error.hint) from None
     return found
 
 
-def checked(settings: Mapping[str, Any], who: str) -> PersonSettings:
+def check_settings(settings: Mapping[str, Any], who: str) -> PersonSettings:
     """All of it but `[boxes]`, which whoever makes boxes checks further; the part about guests as it was read."""
     try:
         msgspec.convert(settings, _Top)
@@ -78,7 +78,7 @@ def _can_be_shown(value: object) -> bool:
     return not isinstance(value, int) or abs(value) <= _LARGEST
 
 
-def flat(settings: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+def flatten(settings: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
     """Every value with its path. A table that is empty says nothing."""
     for key, value in settings.items():
         if key == "guest":
@@ -96,17 +96,17 @@ def flat(settings: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
             yield (key,), value
 
 
-def key_of(path: Path) -> str:
+def format_key(path: Path) -> str:
     return ".".join(part if _BARE.fullmatch(part) else dumps(part, ensure_ascii=False) for part in path)
 
 
-def listed(words: Sequence[str]) -> str:
+def format_list(words: Sequence[str]) -> str:
     """The first of them, and how many there are besides."""
     others = [f"and {len(words) - _MOST} others"] if len(words) > _MOST else []
-    return ", ".join([*(_cut(word, _LONGEST) for word in words[:_MOST]), *others])
+    return ", ".join([*(_truncate(word, _LONGEST) for word in words[:_MOST]), *others])
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -117,7 +117,7 @@ LOWERED = frozenset({
     "tool", "command", "approval", "steps", "background_steps", "tools_at_once", "model_calls", "model_attempts", "model_wait_told",
     "model_connect", "model_idle", "model_answer", "shell", "shell_most", "search", "tool_output", "tool_result", "read_file",
 })  # fmt: skip
-DIALECTS_OWN = frozenset({"tool", "command"})  # a dialect has lower ones already: only the host knows what is lower (`limits_on`)
+DIALECTS_OWN = frozenset({"tool", "command"})  # dialects have lower ones: only the host knows what is lower (`apply_limits`)
 
 _NO_GUARD = "unless it is a guard anyway"
 
@@ -146,113 +146,114 @@ class ProjectRule(NamedTuple):
     take: Callable[[ProjectValue], ProjectVerdict]
 
 
-def _never(why: str) -> ProjectRule:
+def _build_never_rule(why: str) -> ProjectRule:
     return ProjectRule("never", lambda _: ProjectVerdict(None, why))
 
 
-def _tools(wish: ProjectValue) -> ProjectVerdict:
-    if wish.now is None:
-        return ProjectVerdict(tuple(dict.fromkeys(wish.value)))
-    left = [dumps(name, ensure_ascii=False) for name in wish.value if name not in wish.now]
+def _judge_tools(proposal: ProjectValue) -> ProjectVerdict:
+    if proposal.now is None:
+        return ProjectVerdict(tuple(dict.fromkeys(proposal.value)))
+    left = [dumps(name, ensure_ascii=False) for name in proposal.value if name not in proposal.now]
     return ProjectVerdict(
-        tuple(name for name in wish.now if name in wish.value), f"{listed(left)} is not among yours" if left else ""
+        tuple(name for name in proposal.now if name in proposal.value), f"{format_list(left)} is not among yours" if left else ""
     )
 
 
-def _limit(wish: ProjectValue) -> ProjectVerdict:
-    if wish.path[-1] not in LOWERED:
+def _judge_limit(proposal: ProjectValue) -> ProjectVerdict:
+    if proposal.path[-1] not in LOWERED:
         return ProjectVerdict(None, "a project cannot change this limit: something may rely on it")
-    if wish.value == "none" or (wish.now is not None and wish.value >= wish.now):
+    if proposal.value == "none" or (proposal.now is not None and proposal.value >= proposal.now):
         return ProjectVerdict(None, "a project can only lower a limit")
-    return ProjectVerdict(wish.value, note="for each guest but guards, where it is lower" if wish.path[-1] in DIALECTS_OWN else "")
+    note = "for each guest but guards, where it is lower" if proposal.path[-1] in DIALECTS_OWN else ""
+    return ProjectVerdict(proposal.value, note=note)
 
 
-def _guests_limit(wish: ProjectValue) -> ProjectVerdict:
-    if _guards_own(wish):
+def _judge_guest_limit(proposal: ProjectValue) -> ProjectVerdict:
+    if _concerns_guard(proposal):
         return ProjectVerdict(None, "a project cannot lower a limit of a guard")
-    found = _limit(wish)
+    found = _judge_limit(proposal)
     return found if found.counts is None else found._replace(note=_NO_GUARD)
 
 
-def _guard(wish: ProjectValue) -> ProjectVerdict:
-    return ProjectVerdict(True) if wish.value else ProjectVerdict(None, "a project cannot take a guard back")
+def _judge_guard(proposal: ProjectValue) -> ProjectVerdict:
+    return ProjectVerdict(True) if proposal.value else ProjectVerdict(None, "a project cannot take a guard back")
 
 
-def _enabled(wish: ProjectValue) -> ProjectVerdict:
-    if wish.value:
+def _judge_enabled(proposal: ProjectValue) -> ProjectVerdict:
+    if proposal.value:
         return ProjectVerdict(None, "a project cannot switch a guest on")
-    if _guards_own(wish):
+    if _concerns_guard(proposal):
         return ProjectVerdict(None, "a project cannot switch a guard off")
     return ProjectVerdict(False, note="unless it is a guard")
 
 
-def _services(wish: ProjectValue) -> ProjectVerdict:
-    if _guards_own(wish):
+def _judge_services(proposal: ProjectValue) -> ProjectVerdict:
+    if _concerns_guard(proposal):
         return ProjectVerdict(None, "a project cannot take services from a guard")
-    both = tuple(wish.value) if wish.now is None else tuple(group for group in wish.now if group in wish.value)
+    both = tuple(proposal.value) if proposal.now is None else tuple(group for group in proposal.now if group in proposal.value)
     return ProjectVerdict(both, note=_NO_GUARD)
 
 
-def _plugins(wish: ProjectValue) -> ProjectVerdict:
-    if wish.path[1] != "enabled":
+def _judge_plugins(proposal: ProjectValue) -> ProjectVerdict:
+    if proposal.path[1] != "enabled":
         return ProjectVerdict(None, "how much plugins may have is yours to say")
-    if any(str(one.get("id", "")).partition(":")[0] != "project" for one in wish.value):
+    if any(str(one.get("id", "")).partition(":")[0] != "project" for one in proposal.value):
         return ProjectVerdict(None, "a project can enable its own plugins, `project:…`, and nobody else's")
-    return ProjectVerdict((*(wish.now or ()), *wish.value))
+    return ProjectVerdict((*(proposal.now or ()), *proposal.value))
 
 
-def _feature(wish: ProjectValue) -> ProjectVerdict:
-    return ProjectVerdict(None, "a project cannot switch plugins on") if wish.value else ProjectVerdict(False)
+def _judge_feature(proposal: ProjectValue) -> ProjectVerdict:
+    return ProjectVerdict(None, "a project cannot switch plugins on") if proposal.value else ProjectVerdict(False)
 
 
-def _guards_own(wish: ProjectValue) -> bool:
+def _concerns_guard(proposal: ProjectValue) -> bool:
     """Whether it is about a guest that the person calls a guard. What an author calls one is known only to the host."""
-    return any(related(wish.path[1], guard) for guard in wish.person.guards)
+    return any(are_related(proposal.path[1], guard) for guard in proposal.person.guards)
 
 
-_TAKEN = ProjectRule("trusted", lambda wish: ProjectVerdict(wish.value))
-_ADDED = ProjectRule("trusted", lambda wish: ProjectVerdict(tuple(dict.fromkeys((*(wish.now or ()), *wish.value)))))
+_TAKEN = ProjectRule("trusted", lambda proposal: ProjectVerdict(proposal.value))
+_ADDED = ProjectRule("trusted", lambda proposal: ProjectVerdict(tuple(dict.fromkeys((*(proposal.now or ()), *proposal.value)))))
 
 PROJECT_MAY: dict[str, ProjectRule] = {
-    "record": _never("what is recorded is yours to say"),
-    "guests.*": _never("where guests are looked for is yours to say"),
-    "boxes.*": _never("boxes and their hooks are yours to set"),
-    "feature.*.enabled": ProjectRule("narrower", _feature),
-    "plugins.*": ProjectRule("trusted", _plugins),
-    "disabled_extensions": _never("a project switches a guest off with `enabled = false` under [guest.NAME]"),
+    "record": _build_never_rule("what is recorded is yours to say"),
+    "guests.*": _build_never_rule("where guests are looked for is yours to say"),
+    "boxes.*": _build_never_rule("boxes and their hooks are yours to set"),
+    "feature.*.enabled": ProjectRule("narrower", _judge_feature),
+    "plugins.*": ProjectRule("trusted", _judge_plugins),
+    "disabled_extensions": _build_never_rule("a project switches a guest off with `enabled = false` under [guest.NAME]"),
     "agent": _TAKEN,
-    "agents.*.path": _never("which program is started is yours to say"),
+    "agents.*.path": _build_never_rule("which program is started is yours to say"),
     "agents.*.model": _TAKEN,
     "agents.*.effort": _TAKEN,
-    "agents.*.permission_mode": _never("what an agent may do without asking is yours to say"),
-    "agents.*.allowed_tools": _never("what an agent may do without asking is yours to say"),
-    "agents.*.hooks": _never("what an agent may do without asking is yours to say"),
-    "agents.*.env": _never("what an agent gets to know is yours to say"),
+    "agents.*.permission_mode": _build_never_rule("what an agent may do without asking is yours to say"),
+    "agents.*.allowed_tools": _build_never_rule("what an agent may do without asking is yours to say"),
+    "agents.*.hooks": _build_never_rule("what an agent may do without asking is yours to say"),
+    "agents.*.env": _build_never_rule("what an agent gets to know is yours to say"),
     "default_model": _TAKEN,
     "small_model": _TAKEN,
     "system_prompt": _TAKEN,
     "prompt_order": _TAKEN,
     "compact_at": _TAKEN,
-    "tools": ProjectRule("narrower", _tools),
-    "limits.*": ProjectRule("narrower", _limit),
+    "tools": ProjectRule("narrower", _judge_tools),
+    "limits.*": ProjectRule("narrower", _judge_limit),
     "guest.*.env": _ADDED,
     "guest.*.replace": _ADDED,
     "guest.*.keys": _ADDED,
     "guest.*.exclusive": _TAKEN,
     "guest.*.watch": _TAKEN,
-    "guest.*.guard": ProjectRule("narrower", _guard),
-    "guest.*.enabled": ProjectRule("narrower", _enabled),
-    "guest.*.services": ProjectRule("narrower", _services),
-    "guest.*.limits.*": ProjectRule("narrower", _guests_limit),
+    "guest.*.guard": ProjectRule("narrower", _judge_guard),
+    "guest.*.enabled": ProjectRule("narrower", _judge_enabled),
+    "guest.*.services": ProjectRule("narrower", _judge_services),
+    "guest.*.limits.*": ProjectRule("narrower", _judge_guest_limit),
 }
 
 
-def granted_by_trust(content: bytes, *, who: str) -> dict[str, object]:
+def select_trusted_settings(content: bytes, *, who: str) -> dict[str, object]:
     """What of a project's settings counts only once they are trusted, by key: that is what trusting them gives away."""
-    return {key_of(path): value for path, value in flat(read(content, who)) if project_rule(path).when == "trusted"}
+    return {format_key(path): value for path, value in flatten(parse_project(content, who)) if find_rule(path).when == "trusted"}
 
 
-def project_rule(path: Path) -> ProjectRule:
+def find_rule(path: Path) -> ProjectRule:
     """Its row: what somebody named is a star."""
     return PROJECT_MAY[".".join("*" if place % 2 else part for place, part in enumerate(path))]
 
@@ -328,38 +329,38 @@ class Config:
     ) -> Config:
         """Read it all. `flags` are the command line's, in that form: what is empty was not given, a limit of None has no end."""
         folder = paths.absolute_path(os.fspath(cwd))
-        person_file, project_file = _files(folder, environ)
+        person_file, project_file = _get_config_files(folder, environ)
         mine = paths.read_settings_in(os.path.dirname(person_file))
-        merging = _Merging(mine, person_file, checked(mine, person_file))
-        content = b"" if _same(person_file, project_file) else paths.read_project_settings(folder)
+        merge = _SettingsMerge(mine, person_file, check_settings(mine, person_file))
+        content = b"" if _is_same_file(person_file, project_file) else paths.read_project_settings(folder)
         if content:
             untrusted = (trust or Trust.usual(environ)).check_config(folder, content)
-            merging.add_project(read(content, project_file), project_file, untrusted)
-        merging.add_environment(environ)
-        merging.add_flags(flags or {})
-        found = {key: merging.values[key].value for key in _SHIPPED}
+            merge.add_project(parse_project(content, project_file), project_file, untrusted)
+        merge.add_environment(environ)
+        merge.add_flags(flags or {})
+        found = {key: merge.values[key].value for key in _SHIPPED}
         return cls(
             cwd=folder,
-            settings=merging.settings(),
-            limits=merging.limits,
+            settings=merge.build_settings(),
+            limits=merge.limits,
             agent=str(found["agent"]),
             model=str(found["default_model"]),
             small_model=str(found["small_model"]),
-            compact_at=merging.compact_at,
+            compact_at=merge.compact_at,
             record=bool(found["record"]),
-            tools=merging.tools,
-            values=tuple(merging.in_order()),
-            notes=tuple(merging.notes(project_file)),
+            tools=merge.tools,
+            values=tuple(merge.sort_values()),
+            notes=tuple(merge.iter_notes(project_file)),
             files=(person_file, project_file),
             _load=lambda: cls.load(cwd, environ=environ, trust=trust, flags=flags),
         )
 
-    def again(self) -> Config:
+    def reload(self) -> Config:
         """The same, read anew."""
         return self._load()
 
 
-class _Merging:
+class _SettingsMerge:
     """The values as they are put together, one source after the other."""
 
     def __init__(self, mine: Mapping[str, Any], file: str, person: PersonSettings) -> None:
@@ -372,8 +373,8 @@ class _Merging:
         self.values |= {
             f"limits.{name}": ConfigValue(f"limits.{name}", value, "default", note=why) for name, value, _, why in Limits.explain()
         }
-        for path, value in flat(mine):
-            self._put(path, value, "person", file)
+        for path, value in flatten(mine):
+            self._set_value(path, value, "person", file)
 
     @property
     def tools(self) -> tuple[str, ...] | None:
@@ -386,19 +387,19 @@ class _Merging:
         return found if isinstance(found, int) else 0
 
     def add_project(self, said: Mapping[str, Any], file: str, untrusted: str) -> None:
-        for path, value in flat(said):
-            row, key = project_rule(path), key_of(path)
+        for path, value in flatten(said):
+            row, key = find_rule(path), format_key(path)
             if row.when == "trusted" and untrusted:
                 self._in_vain.setdefault(untrusted, []).append(key)
                 continue
-            outcome = row.take(ProjectValue(path, value, self._now(path), self._person))
+            outcome = row.take(ProjectValue(path, value, self._get_current(path), self._person))
             if outcome.in_vain:
                 self._in_vain.setdefault(outcome.in_vain, []).append(key)
             if outcome.counts is not None:
-                self._take(path, value, outcome)
-                self._put(path, outcome.counts, "project", file, outcome.note)
+                self._apply(path, value, outcome)
+                self._set_value(path, outcome.counts, "project", file, outcome.note)
 
-    def _take(self, path: Path, value: Any, outcome: ProjectVerdict) -> None:
+    def _apply(self, path: Path, value: Any, outcome: ProjectVerdict) -> None:
         """Put what counts where it is looked for: guests have it merged only when it is known which they are."""
         match path:
             case ("guest", name, "limits", limit):
@@ -420,13 +421,13 @@ class _Merging:
         for key, names in _VARIABLES.items():
             name = next((name for name in names if environ.get(name, "").strip()), "")
             if name:
-                self._put((key,), environ[name].strip(), "environment", name)
+                self._set_value((key,), environ[name].strip(), "environment", name)
         for key, value, name in (
             ("home", paths.config_folder(environ), "SERAI_HOME"),
             ("no_color", bool(environ.get("NO_COLOR")), "NO_COLOR"),
         ):
             said = bool(environ.get(name))
-            self._put((key,), value, "environment" if said else "default", name if said else "")
+            self._set_value((key,), value, "environment" if said else "default", name if said else "")
         own = os.path.join(paths.config_folder(environ), "prompt.md")
         if os.path.exists(own):  # it comes before what is configured (spec piglet 6.9)
             self.values["system_prompt"] = self.values["system_prompt"]._replace(note=f"{own} comes first")
@@ -441,44 +442,44 @@ class _Merging:
             given["limits"] = limits = {name: "none" if value is None else value for name, value in limits.items()}
             for name in limits:
                 self._project["limits"].pop(name, None)
-        self.limits = self.limits.but(**checked(given, "the command line").limits)
+        self.limits = self.limits.but(**check_settings(given, "the command line").limits)
         self._changes |= given | {"limits": {**self._changes.get("limits", {}), **given.get("limits", {})}}
-        for path, value in flat(given):
-            self._put(path, value, "flag", "")
+        for path, value in flatten(given):
+            self._set_value(path, value, "flag", "")
 
-    def settings(self) -> Mapping[str, Any]:
+    def build_settings(self) -> Mapping[str, Any]:
         found = {**self._mine, **self._changes, "limits": {**self._mine.get("limits", {}), **self._changes.get("limits", {})}}
         found[PROJECT] = {key: value for key, value in self._project.items() if value}
         return {key: value for key, value in found.items() if value or key not in ("limits", PROJECT)}
 
-    def notes(self, file: str) -> Iterator[str]:
+    def iter_notes(self, file: str) -> Iterator[str]:
         for reason, keys in self._in_vain.items():
-            yield f"{file}: {listed(keys)} {'does' if len(keys) == 1 else 'do'} not count: {reason}"
+            yield f"{file}: {format_list(keys)} {'does' if len(keys) == 1 else 'do'} not count: {reason}"
 
-    def in_order(self) -> Iterator[ConfigValue]:
+    def sort_values(self) -> Iterator[ConfigValue]:
         """Those of the top first, then by table."""
         places = {name: place for place, name in enumerate(_TABLES)}
         return iter(sorted(self.values.values(), key=lambda value: places.get(value.key.partition(".")[0], -1)))
 
-    def _now(self, path: Path) -> object:
+    def _get_current(self, path: Path) -> object:
         """What there is of it so far. None: nothing, or no end."""
         if path[0] == "limits":
             number: float | None = getattr(self.limits, path[1])
             return number
-        known = self.values.get(key_of(path))
+        known = self.values.get(format_key(path))
         return None if known is None or known.value == "none" else known.value
 
-    def _put(self, path: Path, value: object, source: Source, file: str, note: str = "") -> None:
-        key = key_of(path)
+    def _set_value(self, path: Path, value: object, source: Source, file: str, note: str = "") -> None:
+        key = format_key(path)
         if path[0] == "limits":
             note = note or self.values[key].note
         self.values[key] = ConfigValue(key, value, source, file, note)
 
 
-def _files(folder: str, environ: Mapping[str, str]) -> tuple[str, str]:
+def _get_config_files(folder: str, environ: Mapping[str, str]) -> tuple[str, str]:
     return os.path.join(paths.config_folder(environ), paths.CONFIG), os.path.join(folder, paths.PROJECT_CONFIG)
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_file(one: str, other: str) -> bool:
     """Whether the person's own file is what lies in the project, as in a home that is called `.serai`."""
     return os.path.realpath(one) == os.path.realpath(other)

@@ -123,24 +123,24 @@ class ApprovalEvents(ApprovalObserver):
     def __init__(self, hub: EventHub) -> None:
         self._hub = hub
         self._called: set[str] = set()  # the calls of the turn that runs, by id
-        hub.listeners.append(self._heard)
+        hub.listeners.append(self._track_calls)
 
-    def _heard(self, event: Event) -> None:
+    def _track_calls(self, event: Event) -> None:
         if isinstance(event, ToolCalled) and not event.lane:
             self._called.add(event.call.id)
         elif isinstance(event, TurnStarted):
             self._called.clear()
 
-    def asked(self, request: Approval | Question) -> None:
+    def report_request(self, request: Approval | Question) -> None:
         if isinstance(request, Approval) and not (request.call.asker == self._hub.agent and request.call.id in self._called):
             # A guest's, or one of work on the side: the model of this conversation has not made it.
             request = msgspec.structs.replace(request, call=msgspec.structs.replace(request.call, id=""))
-        self._hub.told_asked(request)
+        self._hub.report_request(request)
 
-    def decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
-        self._hub.told_decided(request, decision, withdrawn=withdrawn)
+    def report_decision(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
+        self._hub.report_decision(request, decision, withdrawn=withdrawn)
 
-    def nobody(self, request: Approval, hint: str) -> None:
+    def report_no_person(self, request: Approval, hint: str) -> None:
         text = f"{request.tool} was denied, as nobody is there to approve it: {hint}"
         self._hub.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
 
@@ -153,16 +153,16 @@ class AgentTurnRunner:
         self._turns: set[asyncio.Task[TurnResult]] = set()
         self.asking: dict[str, asyncio.Task[None]] = {}  # by the id of the request; also what a turn has left open
 
-    def begun(self, turn: Turn) -> None:
+    def start_turn(self, turn: Turn) -> None:
         """The agent began a turn."""
         runtime = self._runtime()
         turn.taken = True
         driving = run_turn(turn, ApprovalSurface(runtime.surface, runtime.pipeline), runtime.surface.tell, left=self.asking)
         task = asyncio.get_running_loop().create_task(driving, name="a turn of the agent's own")
         self._turns.add(task)
-        task.add_done_callback(self._played)
+        task.add_done_callback(self._finish_turn)
 
-    def heard(self, event: Event, *, alone: bool) -> None:
+    def handle_event(self, event: Event, *, alone: bool) -> None:
         """Every event; `alone`: it belongs to no turn. What a turn has left open may be withdrawn in a later one."""
         if isinstance(event, RequestCancelled):
             if event.id in self.asking:
@@ -171,7 +171,7 @@ class AgentTurnRunner:
             runtime = self._runtime()
             ask_surface(event, ApprovalSurface(runtime.surface, runtime.pipeline), self.asking)
 
-    def _played(self, task: asyncio.Task[TurnResult]) -> None:
+    def _finish_turn(self, task: asyncio.Task[TurnResult]) -> None:
         self._turns.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:  # nobody waits for it, so it is told
             self._runtime().surface.act(Notice(f"a turn that the agent began by itself failed: {error}", "error", "serai"))

@@ -22,7 +22,7 @@ from serai.authoring import component as authoring_component
 from serai.dialects.yoi import worlds
 from serai.errors import BadExtension, BadManifest, NotWritten, PeerTimeout, SpawnFailed
 from serai.limits import KIB, MIB
-from serai.wire import child_environment
+from serai.wire import process
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Launch
 
@@ -50,7 +50,7 @@ class BuildPlan:
     def program(self) -> Path:
         return self.folder / PROGRAMS[self.language]
 
-    def source(self) -> bytes:
+    def read_source(self) -> bytes:
         try:
             with open(self.program, "rb") as file:
                 source = file.read(_SOURCE + 1)
@@ -84,7 +84,7 @@ def plan_build(folder: Path, language: str | None = None, *, show: Callable[[str
     return BuildPlan(
         folder,
         manifest,
-        language or _language(folder),
+        language or _find_language(folder),
         worlds.WORLDS[manifest.runtime.world],
         apis,
         manifest.runtime.component,
@@ -92,7 +92,7 @@ def plan_build(folder: Path, language: str | None = None, *, show: Callable[[str
     )
 
 
-def _language(folder: Path) -> str:
+def _find_language(folder: Path) -> str:
     there = [language for language, program in PROGRAMS.items() if (folder / program).is_file()]
     if len(there) == 1:
         return there[0]
@@ -104,12 +104,12 @@ def _language(folder: Path) -> str:
 
 async def build_component(planned: BuildPlan) -> bytes:
     """The component. It is looked at, but not run."""
-    component = await _builder(planned.language)(planned)
+    component = await _find_builder(planned.language)(planned)
     _check(planned, component)
     return component
 
 
-def _builder(language: str) -> Callable[[BuildPlan], Awaitable[bytes]]:
+def _find_builder(language: str) -> Callable[[BuildPlan], Awaitable[bytes]]:
     match language:
         case "python":
             from serai.authoring.build_python import build_python
@@ -129,12 +129,12 @@ def _check(planned: BuildPlan, component: bytes) -> None:
 
     who = str(planned.program)
     try:
-        found = authoring_component.interface_names(component)
+        found = authoring_component.read_interface_names(component)
     except ValueError as error:
         raise BadExtension(f"what was built is no component: {error}", who=who, hint="its text begins with (component") from None
-    if (wrong := authoring_component.mismatch(found, planned.world)) is not None:
+    if (wrong := authoring_component.find_mismatch(found, planned.world)) is not None:
         raise BadExtension(f"the component {wrong[0]}", who=who, hint=wrong[1])
-    known = {worlds.import_name(api): api for api in worlds.HOST}
+    known = {worlds.format_import(api): api for api in worlds.HOST}
     for name in found.imports:
         if known[name] not in planned.apis:
             permission = f'{{ kind = "host_api", api = "{known[name]}" }}'
@@ -153,11 +153,11 @@ _PATIENCE = 600.0  # seconds: a Python component takes half a minute, on a busy 
 _SHOWN = 64 * KIB  # of what a tool said
 
 
-def componentize_py() -> list[str]:
-    return [_found("componentize-py", "to build a plugin in Python: pip install componentize-py")]
+def find_componentize_py() -> list[str]:
+    return [_require_program("componentize-py", "to build a plugin in Python: pip install componentize-py")]
 
 
-def componentize_qjs(folder: Path) -> list[str]:
+def find_componentize_qjs(folder: Path) -> list[str]:
     """The package is looked for as node does, from the plugin's folder upwards."""
     hint = "to build a plugin in JavaScript: install Node 18 or newer, and in the plugin's folder say npm install componentize-qjs"
     node = shutil.which("node")
@@ -167,31 +167,31 @@ def componentize_qjs(folder: Path) -> list[str]:
         program = place / "node_modules" / ".bin" / "componentize-qjs"
         if program.is_file():
             return [node, str(program.resolve())]
-    return [_found("componentize-qjs", hint)]
+    return [_require_program("componentize-qjs", hint)]
 
 
-def zig() -> list[str]:
+def find_zig() -> list[str]:
     """The compiler, which PyPI has as `ziglang`."""
     if find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang"]
     for name in ("zig", "python-zig"):
-        if program := beside_or_on_path(name):
+        if program := find_program(name):
             return [program]
     raise SpawnFailed("there is no zig, which compiles C", hint="to build a plugin in C: pip install ziglang")
 
 
-def beside_or_on_path(name: str) -> str:
+def find_program(name: str) -> str:
     """A program of the environment that runs us, or one on the PATH; else nothing."""
-    beside = os.path.join(_own_folder(), name)
+    beside = os.path.join(_get_python_folder(), name)
     return beside if os.access(beside, os.X_OK) else shutil.which(name) or ""
 
 
-def _own_folder() -> str:
+def _get_python_folder() -> str:
     return os.path.dirname(sys.executable)
 
 
-def _found(name: str, hint: str) -> str:
-    if program := beside_or_on_path(name):
+def _require_program(name: str, hint: str) -> str:
+    if program := find_program(name):
         return program
     raise SpawnFailed(f"{name} is not installed, or not on your PATH", hint=hint)
 
@@ -209,12 +209,10 @@ async def run_tool_chain(
     """Runs a tool to its end. If it fails, `show` gets what it printed."""
     # Without what makes Python tools look elsewhere: a component gets what is in its folder, and nothing of our own environment.
     hidden = {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIPENV_ACTIVE"}
-    env = {name: value for name, value in child_environment.guest_environment(os.environ).items() if name not in hidden} | dict(
-        more or {}
-    )
+    env = {name: value for name, value in process.build_guest_env(os.environ).items() if name not in hidden} | dict(more or {})
     async with PlainSpawner() as spawner:
         child = await spawner.spawn(Launch(argv=argv, env=env, cwd=str(cwd), who=what, stdin="null"))
-        said = child.to_noise(child.stdout, _SHOWN)
+        said = child.drain_noise(child.stdout, _SHOWN)
         try:
             async with asyncio.timeout(patience):
                 status = await child.exited
@@ -249,9 +247,9 @@ _C = (
 
 async def build_js(plan: BuildPlan) -> bytes:
     """On QuickJS, without WASI and without the async ABI, which hosts of plugins do not have."""
-    plan.source()
+    plan.read_source()
     folder = plan.folder.resolve()
-    tool = componentize_qjs(folder)
+    tool = find_componentize_qjs(folder)
     with TemporaryDirectory(prefix="serai-build-") as scratch:
         write_wit(plan, Path(scratch, "wit"))
         output = Path(scratch, "component.wasm")
@@ -263,32 +261,32 @@ async def build_js(plan: BuildPlan) -> bytes:
 
 async def build_c(plan: BuildPlan) -> bytes:
     """A core module, around which the component is put here (`component.wrap_module`)."""
-    plan.source()
+    plan.read_source()
     folder = plan.folder.resolve()
     with TemporaryDirectory(prefix="serai-build-") as scratch:
         output = Path(scratch, "core.wasm")
-        argv = [*zig(), *_C, f"-I{folder}", "-o", str(output), str(folder / plan.program.name)]
+        argv = [*find_zig(), *_C, f"-I{folder}", "-o", str(output), str(folder / plan.program.name)]
         more = {"ZIG_LOCAL_CACHE_DIR": str(Path(scratch, "cache"))}
         await run_tool_chain(argv, cwd=Path(scratch), who=str(plan.program), what="zig cc", show=plan.show, more=more)
         core = read_output(output, plan)
     try:
-        return _valid(authoring_component.wrap_module(core, plan.world))
+        return _validate(authoring_component.wrap_module(core, plan.world))
     except BadExtension as error:
         raise BadExtension(error.message, who=str(plan.program), hint=error.hint) from None
 
 
 async def build_wat(plan: BuildPlan) -> bytes:
     try:
-        text = plan.source().decode()
+        text = plan.read_source().decode()
     except UnicodeDecodeError:
         raise BadExtension("it is no text", who=str(plan.program), hint="write it as UTF-8") from None
     try:
-        return _valid(authoring_component.assemble(text))
+        return _validate(authoring_component.assemble(text))
     except BadExtension as error:
         raise BadExtension(error.message, who=str(plan.program), hint=error.hint) from None
 
 
-def _valid(component: bytes) -> bytes:
+def _validate(component: bytes) -> bytes:
     """Small ones are compiled once here, so that their author hears of what no host would take."""
     if not component.startswith(authoring_component.COMPONENT):
         raise BadExtension("it is a core module, not a component", hint="its text begins with (component")
@@ -306,7 +304,7 @@ def _valid(component: bytes) -> bytes:
 
 def write_wit(plan: BuildPlan, folder: Path) -> None:
     """The world that the manifest asks for, and no more: a tool chain keeps every import that it sees."""
-    for name, text in worlds.trimmed(plan.world, plan.apis).items():
+    for name, text in worlds.trim_world(plan.world, plan.apis).items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

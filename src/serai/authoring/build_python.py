@@ -6,7 +6,6 @@ The tables of its plugin.toml come from what the extension offers, which its aut
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -19,84 +18,76 @@ from serai.authoring import build, bundle
 from serai.authoring.build import read_output, write_wit
 from serai.dialects.yoi import worlds
 from serai.errors import BadExtension
+from serai.toml_writer import to_toml, to_toml_pairs
 
 if TYPE_CHECKING:
     from serai.authoring.build import BuildPlan
 
 _KEPT = ("type", "title", "description", "properties", "required", "additionalProperties", "items", "enum")  # spec yoi 8.2
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def tool_text(offered: Mapping[str, Any]) -> str:
-    schema = subset(offered["parameters"])
-    lines = ["[[tools]]", *_lines(offered, "name", "description"), f"input_schema = {toml(schema)}"]
-    permission = {"kind": "tool", "name": offered["name"]}
-    return "\n".join([*lines, f"# and to the permissions: {toml(permission)}"])
+def format_tool(offered: Mapping[str, Any]) -> str:
+    return _format_declaration(
+        "tool", {**_select_keys(offered, "name", "description"), "input_schema": _drop_nulls(reduce_schema(offered["parameters"]))}
+    )
 
 
-def service_text(offered: Mapping[str, Any]) -> str:
-    permission = {"kind": "service", "name": offered["name"]}
-    lines = ["[[services]]", *_lines(offered, "name", "description"), 'lifecycle = "host-managed"']
-    return "\n".join([*lines, f"# and to the permissions: {toml(permission)}"])
+def format_service(offered: Mapping[str, Any]) -> str:
+    return _format_declaration("service", {**_select_keys(offered, "name", "description"), "lifecycle": "host-managed"})
 
 
-def ingress_text(offered: Mapping[str, Any]) -> str:
-    permission = {"kind": "ingress", "name": offered["name"]}
-    lines = ["[[ingresses]]", *_lines(offered, "name", "description", "event_kinds", "sources")]
-    return "\n".join([*lines, f"# and to the permissions: {toml(permission)}"])
+def format_ingress(offered: Mapping[str, Any]) -> str:
+    return _format_declaration("ingress", _select_keys(offered, "name", "description", "event_kinds", "sources"))
 
 
-def _lines(offered: Mapping[str, Any], *keys: str) -> list[str]:
-    return [f"{key} = {toml(offered[key])}" for key in keys if offered.get(key)]
+def _format_declaration(kind: str, table: Mapping[str, Any]) -> str:
+    permission = to_toml({"kind": kind, "name": table["name"]})
+    return f"[[{'ingresses' if kind == 'ingress' else f'{kind}s'}]]\n{to_toml_pairs(table)}# and to the permissions: {permission}"
 
 
-def subset(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None, depth: int = 0) -> dict[str, Any]:
+def _select_keys(offered: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: offered[key] for key in keys if offered.get(key)}
+
+
+def _drop_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _drop_nulls(item) for key, item in value.items() if item is not None}
+    return [_drop_nulls(item) for item in value if item is not None] if isinstance(value, list | tuple) else value
+
+
+def reduce_schema(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None, depth: int = 0) -> dict[str, Any]:
     """A schema with the keywords that a manifest may have: what a model is told; the extension itself checks all of it."""
     defs = schema.get("$defs", {}) if defs is None else defs
     if "$ref" in schema:
         named = defs.get(str(schema["$ref"]).rpartition("/")[2], {})
-        return subset(named, defs, depth + 1) if depth < 16 else {"type": "object"}
+        return reduce_schema(named, defs, depth + 1) if depth < 16 else {"type": "object"}
     for key in ("anyOf", "oneOf", "allOf"):
         if branches := [one for one in schema.get(key, ()) if one.get("type") != "null"]:
-            return subset({**branches[0], **_worded(schema)}, defs, depth + 1)
+            return reduce_schema({**branches[0], **_select_texts(schema)}, defs, depth + 1)
     kept = {key: schema[key] for key in _KEPT if key in schema}
     if "const" in schema:
         kept["enum"] = [schema["const"]]
     kind = kept.get("type")
     if isinstance(kind, list):
         kind = next((one for one in kind if one != "null"), "null")
-    kept["type"] = kind or _kind_of(kept)
+    kept["type"] = kind or _infer_type(kept)
     if "properties" in kept:
-        kept["properties"] = {name: subset(one, defs, depth + 1) for name, one in kept["properties"].items()}
+        kept["properties"] = {name: reduce_schema(one, defs, depth + 1) for name, one in kept["properties"].items()}
     for key in ("items", "additionalProperties"):
         if isinstance(kept.get(key), dict):
-            kept[key] = subset(kept[key], defs, depth + 1)
+            kept[key] = reduce_schema(kept[key], defs, depth + 1)
     return kept
 
 
-def _worded(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _select_texts(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {key: schema[key] for key in ("title", "description") if key in schema}
 
 
-def _kind_of(schema: Mapping[str, Any]) -> str:
+def _infer_type(schema: Mapping[str, Any]) -> str:
     if values := schema.get("enum"):
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
         return kinds.get(type(values[0]), "object")
     return "array" if "items" in schema else "object"
-
-
-def toml(value: Any) -> str:
-    """A JSON value as TOML in one line; JSON's strings are TOML's, but for one character."""
-    if isinstance(value, dict):
-        inner = ", ".join(f"{_key(key)} = {toml(one)}" for key, one in value.items() if one is not None)
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(toml(one) for one in value if one is not None)}]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else toml(key)
 
 
 _ENTRY = "serai_component"  # the module that has the world's exports
@@ -133,13 +124,13 @@ async def build_python(plan: BuildPlan) -> bytes:
     module = plan.program.stem
     seen = bundle.scan_imports(plan.program)
     plan.warnings.extend(warning for warning in seen.warnings if "__file__" not in warning)
-    tool = build.componentize_py()
+    tool = build.find_componentize_py()
     with TemporaryDirectory(prefix="serai-build-") as scratch:
         stage = Path(scratch, "stage")
-        _stage(plan, seen.modules, stage)
-        offered = await _look(plan, module, stage, Path(scratch, "offered.json"))
+        _stage_files(plan, seen.modules, stage)
+        offered = await _inspect_extension(plan, module, stage, Path(scratch, "offered.json"))
         _compare(plan, offered)
-        (stage / f"{_ENTRY}.py").write_text(entry_text(module, plan.world, plan.apis), encoding="utf-8")
+        (stage / f"{_ENTRY}.py").write_text(format_entry(module, plan.world, plan.apis), encoding="utf-8")
         write_wit(plan, Path(scratch, "wit"))
         output = Path(scratch, "component.wasm")
         argv = [*tool, "-q", "-d", str(Path(scratch, "wit")), "-w", plan.world, "componentize", "--stub-wasi", _ENTRY]
@@ -148,7 +139,7 @@ async def build_python(plan: BuildPlan) -> bytes:
         return read_output(output, plan)
 
 
-def entry_text(module: str, world: str, apis: Iterable[str]) -> str:
+def format_entry(module: str, world: str, apis: Iterable[str]) -> str:
     """The module that componentize-py takes: a class with the exports, each handed to the kit."""
     apis = list(apis)
     methods = []
@@ -165,24 +156,24 @@ def entry_text(module: str, world: str, apis: Iterable[str]) -> str:
     )
 
 
-def _stage(plan: BuildPlan, modules: Iterable[str], stage: Path) -> None:
+def _stage_files(plan: BuildPlan, modules: Iterable[str], stage: Path) -> None:
     """The extension's files and the SDK in a folder of their own: nothing else can be imported into the component."""
     skipped: list[str] = []
-    own = [name for name in bundle.own_files(plan.folder, skipped) if not name.endswith(_LEFT_OUT)]
+    own = [name for name in bundle.iter_own_files(plan.folder, skipped) if not name.endswith(_LEFT_OUT)]
     plan.warnings.extend(skipped)
     package = Path(serai.__file__).parent
     files = {name: plan.folder / name for name in {*own, *modules}}
     for name in files:
         if name.split("/")[0].removesuffix(".py") in ("serai", "wit_world", _ENTRY):
             raise BadExtension("the component has a module of that name already", who=str(plan.folder / name), hint="rename it")
-    files |= {f"serai/{file.relative_to(package).as_posix()}": file for file in bundle.carried_files()}
+    files |= {f"serai/{file.relative_to(package).as_posix()}": file for file in bundle.list_carried_files()}
     for name, file in files.items():
         target = stage / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
 
 
-async def _look(plan: BuildPlan, module: str, stage: Path, output: Path) -> dict[str, Any]:
+async def _inspect_extension(plan: BuildPlan, module: str, stage: Path, output: Path) -> dict[str, Any]:
     """What the extension offers, from importing it as a component's build does."""
     text = _LOOK.format(stage=str(stage), module=module, output=str(output))
     argv = [sys.executable, "-I", "-S", "-B", "-c", text]
@@ -198,7 +189,7 @@ def _compare(plan: BuildPlan, offered: Mapping[str, Any]) -> None:
         "service": {service.name for service in plan.manifest.services},
         "ingress": {ingress.name for ingress in plan.manifest.ingresses},
     }
-    texts = {"tool": tool_text, "service": service_text, "ingress": ingress_text}
+    texts = {"tool": format_tool, "service": format_service, "ingress": format_ingress}
     for kind, names in declared.items():
         here = {one["name"]: one for one in offered[kind]}
         if missing := sorted(names - here.keys()):

@@ -66,31 +66,33 @@ def scan_imports(program: Path) -> ImportScan:
         if file in seen:
             continue
         seen[file] = None
-        look = _Look(_package(file))
-        _visit(look, root / file)
-        warnings += [f"{file}:{line}: __file__ will lie inside the bundle; {_advice(file, program)}" for line in look.files]
-        for found in look.imports:
-            modules = _modules(root, found)
+        visitor = _ImportVisitor(_find_package(file))
+        _visit(visitor, root / file)
+        warnings += [
+            f"{file}:{line}: __file__ will lie inside the bundle; {_format_advice(file, program)}" for line in visitor.files
+        ]
+        for found in visitor.imports:
+            modules = _find_modules(root, found)
             waiting += modules or ()
-            for name in _not_carried(found) if modules is None else ():
+            for name in _find_missing(found) if modules is None else ():
                 where = f"{name} ({file}:{found.line})"
                 if found.optional:
                     warnings.append(f"{where} is not in the bundle: the program has to do without it there")
                 else:
                     missing.append(where)
     if missing:
-        raise BadExtension(f"a bundle cannot carry {', '.join(missing)}", who=str(program), hint=_hint(missing))
+        raise BadExtension(f"a bundle cannot carry {', '.join(missing)}", who=str(program), hint=_format_hint(missing))
     return ImportScan(list(seen), warnings)
 
 
-def _advice(file: str, program: Path) -> str:
+def _format_advice(file: str, program: Path) -> str:
     """How to read data, bundled or not: by the name of a module, which the program itself has only in a bundle."""
     if file != program.name:
         return 'read data with pkgutil.get_data(__name__, "data.txt")'
     return 'read data with pkgutil.get_data("helper", "data.txt"), where helper.py is a module beside the program'
 
 
-def _hint(missing: list[str]) -> str:
+def _format_hint(missing: list[str]) -> str:
     ours = [name for name in missing if name.startswith("serai.")]
     hints = ["of Serai a bundle has serai.sdk and its errors, nothing else"] if ours else []
     if len(ours) < len(missing):
@@ -100,15 +102,15 @@ def _hint(missing: list[str]) -> str:
     return "\n".join(hints)
 
 
-def _visit(look: _Look, file: Path) -> None:
+def _visit(visitor: _ImportVisitor, file: Path) -> None:
     try:
-        look.visit(_parsed(file))
+        visitor.visit(_parse(file))
     except RecursionError:
         hint = "split its longest expression, such as a sum of hundreds of terms"
         raise BadExtension("its code is nested too deep to look for imports in it", who=str(file), hint=hint) from None
 
 
-def _parsed(file: Path) -> ast.Module:
+def _parse(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_bytes(), filename=file.name)
     except OSError as error:
@@ -121,12 +123,12 @@ def _parsed(file: Path) -> ast.Module:
         raise BadExtension(f"it is no Python: {str(error) or 'nested too deep'}", who=str(file), hint="correct it") from None
 
 
-def _package(file: str) -> str:
+def _find_package(file: str) -> str:
     """The package that a module's relative imports start from; empty at the top, where there are none."""
     return ".".join(Path(file).parts[:-1])
 
 
-class _Look(ast.NodeVisitor):
+class _ImportVisitor(ast.NodeVisitor):
     """The imports in a module, and the lines that use `__file__`."""
 
     def __init__(self, package: str) -> None:
@@ -187,19 +189,19 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     return any({getattr(kind, "id", ""), getattr(kind, "attr", "")} & _CATCHES for kind in kinds)
 
 
-def _modules(root: Path, found: _Import) -> list[str] | None:
+def _find_modules(root: Path, found: _Import) -> list[str] | None:
     """The files beside the program that an import runs; None if it is not there at all."""
-    files = list(dict.fromkeys(file for name in _dotted(found) for file in _on_the_way(root, name.split("."))))
+    files = list(dict.fromkeys(file for name in _list_candidates(found) for file in _iter_module_files(root, name.split("."))))
     top = root / found.module.partition(".")[0]
     return files if files or _is_folder(top, root) else None
 
 
-def _dotted(found: _Import) -> list[str]:
+def _list_candidates(found: _Import) -> list[str]:
     """A module, and what may be modules in it."""
     return [found.module, *(f"{found.module}.{name}" for name in found.names)]
 
 
-def _on_the_way(root: Path, parts: list[str]) -> Iterator[str]:
+def _iter_module_files(root: Path, parts: list[str]) -> Iterator[str]:
     at = root
     for part in parts:
         package, module = at / part / "__init__.py", at / f"{part}.py"
@@ -214,7 +216,7 @@ def _on_the_way(root: Path, parts: list[str]) -> Iterator[str]:
 
 
 def _is_file(path: Path, root: Path) -> bool:
-    return path.is_file() and os.path.realpath(path).startswith(f"{os.path.realpath(root).rstrip('/')}/")
+    return path.is_file() and _is_inside(path, root)
 
 
 def _is_folder(path: Path, root: Path) -> bool:
@@ -222,26 +224,26 @@ def _is_folder(path: Path, root: Path) -> bool:
     return path.is_dir() and any(_is_file(module, root) for module in path.rglob("*.py"))
 
 
-def _not_carried(found: _Import) -> list[str]:
+def _find_missing(found: _Import) -> list[str]:
     """What of an import is neither the standard library's nor the SDK's."""
     top = found.module.partition(".")[0]
     if top != "serai":
         return [] if top in _STANDARD else [top]
     if found.module != "serai" or not found.names:
         return [] if found.module == "serai" or _is_carried(found.module) else [found.module]
-    return [f"serai.{name}" for name in found.names if not (_is_carried(f"serai.{name}") or _is_leaf(name))]
+    return [f"serai.{name}" for name in found.names if not (_is_carried(f"serai.{name}") or _is_exported(name))]
 
 
 def _is_carried(module: str) -> bool:
     return any(module == carried or module.startswith(f"{carried}.") for carried in BUNDLED_MODULES)
 
 
-def _is_leaf(name: str) -> bool:
+def _is_exported(name: str) -> bool:
     """What `serai` itself shows of the modules that a bundle has."""
     return name == "__version__" or name in errors.__all__
 
 
-def carried_files() -> list[Path]:
+def list_carried_files() -> list[Path]:
     """The modules of Serai that a bundle has."""
     library = Path(serai.__file__).parent
     files = [
@@ -288,7 +290,7 @@ class BundlePlan:
     dialect: str = "zot"  # of the manifest
     warnings: list[str] = field(default_factory=list)
 
-    def manifest(self, file: str) -> dict[str, object]:
+    def build_manifest(self, file: str) -> dict[str, object]:
         """The manifest that starts the bundle in this file."""
         if self.dialect == "piglet":  # which gives an interpreter no options (spec piglet 1.4)
             return {**self.about, "runtime": "python", "entry": file}
@@ -303,7 +305,7 @@ class Bundle(NamedTuple):
 # -- what goes in -----------------------------------------------------------------------------------------------------------------
 
 
-def plan(path: Path) -> BundlePlan:
+def plan_bundle(path: Path) -> BundlePlan:
     """Look at a guest's folder, or at a program; `BadExtension` says what cannot be bundled."""
     if path.is_dir() or path.name in ("extension.json", "manifest.yaml"):
         planned = _plan_folder(path if path.is_dir() else path.parent)
@@ -320,7 +322,7 @@ def _plan_program(path: Path) -> BundlePlan:
         hint = "name the folder with its manifest, or its program, a .py file"
         raise BadExtension("it is neither the folder of an extension nor a Python program", who=str(path), hint=hint)
     seen = scan_imports(path)
-    name = _file_name(path.stem)
+    name = _to_file_name(path.stem)
     return BundlePlan(name, path, path.parent, tuple(sorted(seen.modules)), {"name": path.stem}, warnings=seen.warnings)
 
 
@@ -334,11 +336,11 @@ def _plan_folder(path: Path) -> BundlePlan:
             "there is no extension.json or manifest.yaml", who=str(path), hint="name the folder that has it, or the program itself"
         )
     manifest = read_manifest(folder, "ad hoc", PersonSettings())
-    program, before, args = _program(manifest.folder, manifest.argv)
-    options, lost = _options(before)
+    program, before, args = _find_program(manifest.folder, manifest.argv)
+    options, lost = _split_options(before)
     seen = scan_imports(program)
     skipped: list[str] = []
-    files = {*own_files(program.parent, skipped), *seen.modules}
+    files = {*iter_own_files(program.parent, skipped), *seen.modules}
     members = ("name", "version", "description") if manifest.dialect == "piglet" else ("name", "version", "language", "description")
     about = {key: getattr(manifest, key) for key in members if getattr(manifest, key)}
     remarks = [*seen.warnings, *skipped]
@@ -350,23 +352,23 @@ def _plan_folder(path: Path) -> BundlePlan:
         remarks.append(
             "guest.toml is not in it: put a copy beside the bundle" + (", else it is no guard" * manifest.settings.guard)
         )
-    name, root = _file_name(manifest.name), program.parent
+    name, root = _to_file_name(manifest.name), program.parent
     return BundlePlan(name, program, root, tuple(sorted(files)), about, tuple(options), args, manifest.dialect, remarks)
 
 
-def _program(folder: Path, argv: tuple[str, ...]) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
+def _find_program(folder: Path, argv: tuple[str, ...]) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
     """The first word of the command line that is a Python program, what stands before it, and the arguments behind it."""
     for place, word in enumerate(argv):
         if word.endswith(".py"):
             program = Path(os.path.normpath(folder / word))
-            if not program.is_relative_to(folder) or not _inside(program, folder):
+            if not program.is_relative_to(folder) or not _is_inside(program, folder):
                 raise BadExtension(f"its program {word} lies outside of its folder", who=str(folder), hint="move it there")
             return program, argv[:place], argv[place + 1 :]
     hint = "its `exec`, one of its `args` or its `entry` has to be a .py file; what is not Python cannot be bundled"
     raise BadExtension(f"its manifest starts no Python program: {' '.join(argv)}", who=str(folder), hint=hint)
 
 
-def _options(before: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _split_options(before: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """What a bundle can be started with too of the words before a program, and what else there is but the interpreter's name."""
     kept, lost = [], []
     for word in before[1:]:
@@ -377,7 +379,7 @@ def _options(before: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return [word for word in kept if word != "-"], lost
 
 
-def own_files(root: Path, skipped: list[str]) -> Iterator[str]:
+def iter_own_files(root: Path, skipped: list[str]) -> Iterator[str]:
     """The files of a folder that belong to what it does."""
     for here, folders, files in os.walk(root):
         at = Path(here)
@@ -389,17 +391,17 @@ def own_files(root: Path, skipped: list[str]) -> Iterator[str]:
             file = at / name
             if _SKIPPED_FILES.fullmatch(name):
                 continue
-            if not _inside(file, root):
+            if not _is_inside(file, root):
                 skipped.append(f"{file} is not in it: a link that leads out of the folder")
             elif file.is_file():
                 yield file.relative_to(root).as_posix()
 
 
-def _inside(file: Path, root: Path) -> bool:
+def _is_inside(file: Path, root: Path) -> bool:
     return os.path.realpath(file).startswith(f"{os.path.realpath(root).rstrip('/')}/")
 
 
-def _file_name(name: str) -> str:
+def _to_file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip(".-") or "bundle"
 
 
@@ -408,11 +410,11 @@ def _file_name(name: str) -> str:
 
 def pack_bundle(plan: BundlePlan) -> Bundle:
     """The bytes of the bundle: the same for the same files, whoever makes it, wherever and when."""
-    sources = _sources(plan)
+    sources = _read_sources(plan)
     level = min("".join(plan.options).count("O"), 2)  # bytecode is used as it is, whatever -O says then
     entries = dict(sources)
     for name, source in sources.items():
-        if name.endswith(".py") and (bytecode := _bytecode(source, f"{plan.name}.pyz/{name}", level)):
+        if name.endswith(".py") and (bytecode := _compile_source(source, f"{plan.name}.pyz/{name}", level)):
             entries[f"{name}c"] = bytecode
     content = io.BytesIO()
     content.write(_SHEBANG)
@@ -424,15 +426,15 @@ def pack_bundle(plan: BundlePlan) -> Bundle:
     return Bundle(content.getvalue(), sorted(entries))
 
 
-def _sources(plan: BundlePlan) -> dict[str, bytes]:
+def _read_sources(plan: BundlePlan) -> dict[str, bytes]:
     """All files but bytecode, by their name in the archive."""
     own = plan.program.relative_to(plan.root).as_posix()
     paths = {name: plan.root / name for name in (own, *plan.files)}
     for name in paths:
-        _refuse_name(name, own, plan)
+        _check_name(name, own, plan)
     paths[_MAIN] = plan.program
     library = Path(serai.__file__).parent
-    paths |= {f"serai/{file.relative_to(library).as_posix()}": file for file in carried_files()}
+    paths |= {f"serai/{file.relative_to(library).as_posix()}": file for file in list_carried_files()}
     sources: dict[str, bytes] = {}
     room = _MOST
     for name, path in paths.items():
@@ -447,7 +449,7 @@ def _sources(plan: BundlePlan) -> dict[str, bytes]:
     return sources
 
 
-def _refuse_name(name: str, own: str, plan: BundlePlan) -> None:
+def _check_name(name: str, own: str, plan: BundlePlan) -> None:
     who = str(plan.root / name)
     if name == _MAIN != own:
         raise BadExtension("the bundle's own program has that name", who=who, hint="give it another name")
@@ -459,7 +461,7 @@ def _refuse_name(name: str, own: str, plan: BundlePlan) -> None:
         raise BadExtension("its name is no text", who=ascii(who), hint="give it another name") from None
 
 
-def _bytecode(source: bytes, filename: str, level: int) -> bytes:
+def _compile_source(source: bytes, filename: str, level: int) -> bytes:
     """A module compiled; nothing if that cannot be, as with a template that only looks like a module."""
     try:
         with warnings.catch_warnings():
@@ -494,7 +496,7 @@ def _is_bundle(file: Path) -> bool:
         return False
 
 
-def write(content: bytes, output: Path) -> None:
+def write_bundle(content: bytes, output: Path) -> None:
     """The file is there whole, executable, or not at all."""
     try:
         atomic_file.write_atomically(output, content, mode=0o755)

@@ -45,53 +45,53 @@ def wrap_module(core: bytes, world: str) -> bytes:
     The module keeps to what tools for components agree on: it exports `memory`, `cabi_realloc` and the world's functions, and
     perhaps `cabi_post_` and a function's name, which frees what that gave; it imports from `yoi:host/…@1.0.0`.
     """
-    found = core_names(core)
+    found = read_core_names(core)
     wanted = (_MEMORY, _REALLOC, *worlds.EXPORTS[world])
     if missing := [name for name in wanted if name not in found.exports]:
         raise BadExtension(f"the module does not export {', '.join(missing)}", hint=f"the world {world} needs all of {wanted}")
     lines = ["(component"]
     calls = [(api, name) for api, functions in worlds.HOST.items() for name in functions]
-    used = [(api, name) for api, name in calls if (worlds.import_name(api), name) in _pairs(core)]
-    known = {(worlds.import_name(api), name) for api, name in calls}
-    if strange := [pair for pair in _pairs(core) if pair not in known]:
+    used = [(api, name) for api, name in calls if (worlds.format_import(api), name) in _read_core_imports(core)]
+    known = {(worlds.format_import(api), name) for api, name in calls}
+    if strange := [pair for pair in _read_core_imports(core) if pair not in known]:
         module, name = strange[0]
         raise BadExtension(f"the module imports {name!r} of {module!r}, which no host has", hint="link nothing but yoi:host")
     apis = list(dict.fromkeys(api for api, _ in used))
-    lines += [_imported(api) for api in apis]
-    lines.append(_placeholder(world, used, found))
-    lines += _shim(used) if used else []
-    given = " ".join(f'(with "{worlds.import_name(api)}" (instance $core-{api}))' for api in apis)
+    lines += [_format_import(api) for api in apis]
+    lines.append(_format_placeholder(world, used, found))
+    lines += _format_shim(used) if used else []
+    given = " ".join(f'(with "{worlds.format_import(api)}" (instance $core-{api}))' for api in apis)
     lines.append(f"(core instance $main (instantiate $code {given}))")
     lines.append(f'(alias core export $main "{_MEMORY}" (core memory $memory))')
     lines.append(f'(alias core export $main "{_REALLOC}" (core func $realloc))')
-    lines += _lowered(used) if used else []
-    lines += [_lifted(name, parameters, found) for name, parameters in worlds.EXPORTS[world].items()]
-    return _with_module(assemble("\n".join([*lines, ")"])), core)
+    lines += _lower_functions(used) if used else []
+    lines += [_lift_function(name, parameters, found) for name, parameters in worlds.EXPORTS[world].items()]
+    return _replace_module(assemble("\n".join([*lines, ")"])), core)
 
 
-def _core_type(parameters: worlds.Parameters, *, result: bool) -> str:
+def _format_core_type(parameters: worlds.Parameters, *, result: bool) -> str:
     """Texts are a place and a length; a result that is text is left where the caller says, or where the callee does."""
     flat = " ".join("i32 i32" if kind == "string" else "i32" for _, kind in parameters)
     taken = " ".join([*flat.split(), *([] if result else ["i32"])])
     return (f"(param {taken})" if taken else "") + (" (result i32)" if result else "")
 
 
-def _imported(api: str) -> str:
+def _format_import(api: str) -> str:
     functions = " ".join(
         f'(export "{name}" (func {" ".join(f"""(param "{called}" {kind})""" for called, kind in parameters)} (result string)))'
         for name, parameters in worlds.HOST[api].items()
     )
-    return f'(import "{worlds.import_name(api)}" (instance ${api} {functions}))'
+    return f'(import "{worlds.format_import(api)}" (instance ${api} {functions}))'
 
 
-def _placeholder(world: str, used: Sequence[tuple[str, str]], found: Names) -> str:
+def _format_placeholder(world: str, used: Sequence[tuple[str, str]], found: Names) -> str:
     """The first core module, in whose place the real one goes: it has the same names, and no code."""
     imports = [
-        f'(import "{worlds.import_name(api)}" "{name}" (func {_core_type(worlds.HOST[api][name], result=False)}))'
+        f'(import "{worlds.format_import(api)}" "{name}" (func {_format_core_type(worlds.HOST[api][name], result=False)}))'
         for api, name in used
     ]
     functions = [
-        f'(func (export "{name}") {_core_type(parameters, result=True)} unreachable)'
+        f'(func (export "{name}") {_format_core_type(parameters, result=True)} unreachable)'
         for name, parameters in worlds.EXPORTS[world].items()
     ]
     posts = [f'(func (export "{name}") (param i32) unreachable)' for name in found.exports if name.startswith(_POST)]
@@ -99,11 +99,11 @@ def _placeholder(world: str, used: Sequence[tuple[str, str]], found: Names) -> s
     return "\n".join(["(core module $code", *imports, f'(memory (export "{_MEMORY}") 1)', realloc, *functions, *posts, ")"])
 
 
-def _shim(used: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _format_shim(used: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Host functions need the module's memory, and the module needs them first: it gets functions that look in a table."""
     yield f'(core module $shim-code (table (export "table") {len(used)} funcref)'
     for number, (api, name) in enumerate(used):
-        kind = _core_type(worlds.HOST[api][name], result=False)
+        kind = _format_core_type(worlds.HOST[api][name], result=False)
         passed = " ".join(f"local.get {place}" for place in range(kind.count("i32")))
         yield f'(func (export "{number}") {kind} {passed} i32.const {number} call_indirect {kind})'
     yield ")(core instance $shim (instantiate $shim-code))"
@@ -113,20 +113,20 @@ def _shim(used: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"(core instance $core-{api} {exports})"
 
 
-def _lowered(used: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _lower_functions(used: Sequence[tuple[str, str]]) -> Iterator[str]:
     """The real host functions, and their way into that table."""
     options = "(memory (core memory $memory)) (realloc (core func $realloc))"
     for number, (api, name) in enumerate(used):
         yield f'(core func $host-{number} (canon lower (func ${api} "{name}") {options}))'
     yield f'(core module $fill-code (import "" "table" (table {len(used)} funcref))'
     for number, (api, name) in enumerate(used):
-        yield f'(import "" "{number}" (func {_core_type(worlds.HOST[api][name], result=False)}))'
+        yield f'(import "" "{number}" (func {_format_core_type(worlds.HOST[api][name], result=False)}))'
     yield f"(elem (i32.const 0) func {' '.join(str(number) for number in range(len(used)))}))"
     given = " ".join(f'(export "{number}" (func $host-{number}))' for number in range(len(used)))
     yield f'(core instance (instantiate $fill-code (with "" (instance (export "table" (table $shim "table")) {given}))))'
 
 
-def _lifted(name: str, parameters: worlds.Parameters, found: Names) -> str:
+def _lift_function(name: str, parameters: worlds.Parameters, found: Names) -> str:
     taken = " ".join(f'(param "{called}" {kind})' for called, kind in parameters)
     post = f'(post-return (core func $main "{_POST}{name}"))' if f"{_POST}{name}" in found.exports else ""
     return (
@@ -135,37 +135,37 @@ def _lifted(name: str, parameters: worlds.Parameters, found: Names) -> str:
     )
 
 
-def _with_module(component: bytes, core: bytes) -> bytes:
+def _replace_module(component: bytes, core: bytes) -> bytes:
     """The first core module's bytes replaced."""
     parts, replaced = [component[:8]], False
-    for section, old in _sections(component):
+    for section, old in _iter_sections(component):
         body = old
         if section == _CORE_MODULE and not replaced:
             body, replaced = core, True
-        parts.append(bytes([section]) + _uleb(len(body)) + body)
+        parts.append(bytes([section]) + _encode_uleb(len(body)) + body)
     return b"".join(parts)
 
 
 # -- what is in a file ------------------------------------------------------------------------------------------------------------
 
 
-def interface_names(component: bytes) -> Names:
+def read_interface_names(component: bytes) -> Names:
     """What a component imports and exports; `ValueError` when it cannot be read."""
     if not component.startswith(COMPONENT):
         raise ValueError("it does not begin as a component does")
     imports: list[str] = []
     exports: list[str] = []
-    for section, body in _sections(component):
+    for section, body in _iter_sections(component):
         if section not in (_IMPORTS, _EXPORTS):
             continue
         reader = _Reader(body)
-        for _ in range(reader.number()):
-            reader.byte()  # how the name is written
-            name = reader.text()
+        for _ in range(reader.read_number()):
+            reader.read_byte()  # how the name is written
+            name = reader.read_text()
             if section == _EXPORTS:
                 reader.skip_sort()
-                reader.number()
-                if reader.byte():  # its type is said, too
+                reader.read_number()
+                if reader.read_byte():  # its type is said, too
                     reader.skip_type()
                 exports.append(name)
             else:
@@ -174,9 +174,9 @@ def interface_names(component: bytes) -> Names:
     return Names(tuple(imports), tuple(exports))
 
 
-def mismatch(found: Names, world: str) -> tuple[str, str] | None:
+def find_mismatch(found: Names, world: str) -> tuple[str, str] | None:
     """Why no host would run a component of this world, and what to do; as a host sees it before anything runs (spec yoi 2.3)."""
-    known = [worlds.import_name(api) for api in worlds.HOST]
+    known = [worlds.format_import(api) for api in worlds.HOST]
     if others := [name for name in found.imports if name not in known]:
         return f"imports {', '.join(others)}, which no host of plugins has", "a plugin has no WASI: leave out what needs it"
     if missing := [name for name in worlds.EXPORTS[world] if name not in found.exports]:
@@ -185,42 +185,42 @@ def mismatch(found: Names, world: str) -> tuple[str, str] | None:
     return None
 
 
-def core_names(core: bytes) -> Names:
+def read_core_names(core: bytes) -> Names:
     """Which modules a core module imports from, and what it exports."""
     if not core.startswith(CORE):
         raise BadExtension("the compiler gave no core module", hint="it has to compile for wasm32")
     exports: list[str] = []
-    for section, body in _sections(core):
+    for section, body in _iter_sections(core):
         if section == _CORE_EXPORTS:
             reader = _Reader(body)
-            for _ in range(reader.number()):
-                exports.append(reader.text())
-                reader.byte()
-                reader.number()
-    return Names(tuple(dict.fromkeys(module for module, _ in _pairs(core))), tuple(exports))
+            for _ in range(reader.read_number()):
+                exports.append(reader.read_text())
+                reader.read_byte()
+                reader.read_number()
+    return Names(tuple(dict.fromkeys(module for module, _ in _read_core_imports(core))), tuple(exports))
 
 
-def _pairs(core: bytes) -> list[tuple[str, str]]:
+def _read_core_imports(core: bytes) -> list[tuple[str, str]]:
     """The functions that a core module imports: module and name."""
     found: list[tuple[str, str]] = []
-    for section, body in _sections(core):
+    for section, body in _iter_sections(core):
         if section != _CORE_IMPORTS:
             continue
         reader = _Reader(body)
-        for _ in range(reader.number()):
-            found.append((reader.text(), reader.text()))
-            if reader.byte() != 0:
+        for _ in range(reader.read_number()):
+            found.append((reader.read_text(), reader.read_text()))
+            if reader.read_byte() != 0:
                 module, name = found[-1]
                 raise BadExtension(f"the module imports {name!r} of {module!r}, which is no function", hint="let it have its own")
-            reader.number()
+            reader.read_number()
     return found
 
 
-def _sections(module: bytes) -> Iterator[tuple[int, bytes]]:
+def _iter_sections(module: bytes) -> Iterator[tuple[int, bytes]]:
     reader = _Reader(module, 8)
     while reader.at < len(module):
-        section = reader.byte()
-        yield section, reader.bytes(reader.number())
+        section = reader.read_byte()
+        yield section, reader.read_bytes(reader.read_number())
 
 
 class _Reader:
@@ -229,42 +229,42 @@ class _Reader:
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
 
-    def byte(self) -> int:
-        return self.bytes(1)[0]
+    def read_byte(self) -> int:
+        return self.read_bytes(1)[0]
 
-    def bytes(self, count: int) -> bytes:
+    def read_bytes(self, count: int) -> bytes:
         if self.at + count > len(self.data):
             raise ValueError("it ends too soon")
         self.at += count
         return self.data[self.at - count : self.at]
 
-    def number(self) -> int:
+    def read_number(self) -> int:
         value = shift = 0
         while shift < 35:
-            byte = self.byte()
+            byte = self.read_byte()
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
             shift += 7
         raise ValueError("a number in it is too long")
 
-    def text(self) -> str:
-        return self.bytes(self.number()).decode()
+    def read_text(self) -> str:
+        return self.read_bytes(self.read_number()).decode()
 
     def skip_sort(self) -> None:
-        if self.byte() == 0:  # of the core: one more byte
-            self.byte()
+        if self.read_byte() == 0:  # of the core: one more byte
+            self.read_byte()
 
     def skip_type(self) -> None:
         """What an import or an export is: its kind and a type's index, but for bounds of types and values."""
-        kind = self.byte()
+        kind = self.read_byte()
         if kind == 0:  # a core module says so twice
-            self.byte()
-        if kind != 3 or self.byte() == 0:  # a type that is a fresh resource has no index
-            self.number()
+            self.read_byte()
+        if kind != 3 or self.read_byte() == 0:  # a type that is a fresh resource has no index
+            self.read_number()
 
 
-def _uleb(number: int) -> bytes:
+def _encode_uleb(number: int) -> bytes:
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

@@ -32,7 +32,7 @@ SAFETY = {
 TEXT_WIDTH = 240  # characters of a message for people (spec yoi 17.2)
 
 
-def bounds_of(config: Config | None = None) -> Bounds:
+def read_bounds(config: Config | None = None) -> Bounds:
     """How large a package may be for this person."""
     from serai.plugins import resolution
 
@@ -44,7 +44,7 @@ def open_package(path: Path, config: Config | None = None) -> Package:
     from serai.plugins import package_store
 
     try:
-        return package_store.read_package(path, bounds_of(config))
+        return package_store.read_package(path, read_bounds(config))
     except ValueError as error:
         raise BadManifest(str(error), who=str(path), hint="`serai guest check` says more") from None
 
@@ -52,7 +52,7 @@ def open_package(path: Path, config: Config | None = None) -> Package:
 # -- forms ------------------------------------------------------------------------------------------------------------------------
 
 
-def new_form(template: str, destination: str, files: Iterable[str], next_steps: Iterable[str]) -> dict[str, Any]:
+def build_new_report(template: str, destination: str, files: Iterable[str], next_steps: Iterable[str]) -> dict[str, Any]:
     """The report of a plugin that was begun."""
     return {
         "command": "new",
@@ -64,7 +64,7 @@ def new_form(template: str, destination: str, files: Iterable[str], next_steps: 
     }
 
 
-def package_form(package: Package, path: str) -> dict[str, Any]:
+def describe_package(package: Package, path: str) -> dict[str, Any]:
     """What a package is. It lies in no store yet: whoever names its file or folder has it as `user` (spec yoi 9)."""
     about = package.manifest
     return {
@@ -96,21 +96,21 @@ def check_package(path: str, bounds: Bounds | None = None) -> dict[str, Any]:
     report["input_kind"] = "directory" if os.path.isdir(path) else "package"
     found: list[dict[str, str]] = []
     try:
-        package = package_store.read_package(Path(path), bounds or bounds_of())
+        package = package_store.read_package(Path(path), bounds or read_bounds())
     except (ValueError, SeraiError) as error:
-        found.append(_problem(error))
+        found.append(_describe_problem(error))
     else:
-        report["package"] = package_form(package, path)
-        found += _artifact(package)
-        inspection = authorization.inspect(fully_granted(package, path))
+        report["package"] = describe_package(package, path)
+        found += _check_artifact(package)
+        inspection = authorization.inspect(grant_all(package, path))
         found += [{"kind": "grant", "phase": "resolution", "message": message} for message in inspection.diagnostics]
         status = "active" if inspection.eligible else "rejected"
         report["static_inspection"] = {"status": status, "diagnostics": len(inspection.diagnostics)}
-        report["status"] = _status(found, refused=not inspection.eligible)
-    return report | {"diagnostics": found, "safety": SAFETY, "next_steps": _next(report, path)}
+        report["status"] = _get_status(found, refused=not inspection.eligible)
+    return report | {"diagnostics": found, "safety": SAFETY, "next_steps": _list_next_steps(report, path)}
 
 
-def fully_granted(package: Package, path: str) -> ResolvedPlugin:
+def grant_all(package: Package, path: str) -> ResolvedPlugin:
     """The plugin as if it had been granted all that it asks for, except roots for files: no manifest may name one (spec yoi 19)."""
     from serai.plugins.grants import FsGrant, Grants, ResolvedPlugin
 
@@ -141,27 +141,27 @@ def _asks_for_files(package: Package) -> bool:
     return any(permission.api == "fs" for permission in package.manifest.permissions)
 
 
-def _problem(error: Exception) -> dict[str, str]:
+def _describe_problem(error: Exception) -> dict[str, str]:
     kind = getattr(error, "kind", "") or ("malformed" if isinstance(error, ValueError) else "io")
     phase = "discovery" if isinstance(error, BadArchive | SeraiError) else "manifest"
     return {"kind": kind, "phase": phase, "message": getattr(error, "message", "") or str(error)}
 
 
-def _artifact(package: Package) -> list[dict[str, str]]:
+def _check_artifact(package: Package) -> list[dict[str, str]]:
     """What keeps the component from running, as far as can be seen without compiling it."""
     runtime = package.manifest.runtime
-    wrong = _wrong(package.files.get(runtime.component, b""), runtime.world) if runtime else None
+    wrong = _find_problem(package.files.get(runtime.component, b""), runtime.world) if runtime else None
     return [{"kind": wrong[0], "phase": "runtime", "message": wrong[1]}] if wrong else []
 
 
-def _wrong(content: bytes, world: str) -> tuple[str, str] | None:
+def _find_problem(content: bytes, world: str) -> tuple[str, str] | None:
     """The kind and a message. A text is what templates put there until something is built (spec yoi 21.32)."""
     from serai.authoring import component
     from serai.dialects.yoi import worlds
 
     if content.startswith(component.COMPONENT):
         try:
-            misfit = component.mismatch(component.interface_names(content), worlds.WORLDS[world])
+            misfit = component.find_mismatch(component.read_interface_names(content), worlds.WORLDS[world])
         except ValueError as error:
             return "malformed", f"component is incompatible: {error}"
         return ("api", f"component is incompatible: it {misfit[0]}; {misfit[1]}") if misfit else None
@@ -179,14 +179,14 @@ def _is_text(content: bytes) -> bool:
         return False
 
 
-def _status(found: Sequence[dict[str, str]], *, refused: bool) -> str:
+def _get_status(found: Sequence[dict[str, str]], *, refused: bool) -> str:
     runtime = [one["kind"] for one in found if one["phase"] == "runtime"]
     if refused or any(kind != "placeholder" for kind in runtime):
         return "rejected"
     return "partial" if runtime else "active"
 
 
-def _next(report: dict[str, Any], path: str) -> list[str]:
+def _list_next_steps(report: dict[str, Any], path: str) -> list[str]:
     shown = escape_text(shlex.quote(path))
     if report["status"] == "rejected":
         return [f"mend what is said above, then `serai guest check {shown}` again"]
@@ -207,7 +207,7 @@ def pack(folder: str, output: str | None) -> dict[str, Any]:
     source = paths.absolute_path(folder)
     if not os.path.isdir(source):
         raise BadManifest("not a directory", who=source, hint="name the folder of a plugin")
-    bounds = bounds_of()
+    bounds = read_bounds()
     try:
         packed = plugins_package.pack(open_package(Path(source)).files)
         package = open_files(plugins_package.read(packed, bounds), bounds)
@@ -220,7 +220,7 @@ def pack(folder: str, output: str | None) -> dict[str, Any]:
         "status": "packed",
         "input_path": source,
         "output_path": target,
-        "package": package_form(package, target),
+        "package": describe_package(package, target),
         "safety": SAFETY,
     }
 

@@ -80,7 +80,7 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def new_extension(name: str, into: Path, *, language: str, guard: bool, command: str = "", dialect: str = "zot") -> Scaffold:
+def create_extension(name: str, into: Path, *, language: str, guard: bool, command: str = "", dialect: str = "zot") -> Scaffold:
     """The folder `name` with a working extension in it. It is there whole, or not at all.
 
     `command` starts the program, in place of the language's own.
@@ -89,19 +89,19 @@ def new_extension(name: str, into: Path, *, language: str, guard: bool, command:
     about = "Greets people, and refuses rm -rf." if guard else "Greets people."
     flags = {language, *(["guard"] if guard else [])}
     words = {"@NAME@": name, "@PROGRAM@": spoken.program, "@NEEDS@": spoken.needs}
-    files = {_MANIFESTS[dialect]: manifest_text(_MANIFEST[dialect](name, language, about, command or spoken.command), dialect)}
+    files = {_MANIFESTS[dialect]: format_manifest(_MANIFEST[dialect](name, language, about, command or spoken.command), dialect)}
     test = f"test_{name}.py"  # pytest wants another name for each that it finds below one folder
     for file in (spoken.program, test, "README.md", ".gitignore", *(["guest.toml"] if guard else [])):
         template = f"{'test_extension.py' if file == test else file.removeprefix('.')}.txt"
-        files[file] = _filled(_template(dialect, template).read_text(encoding="utf-8"), words, flags)
+        files[file] = _fill_template(_find_template(dialect, template).read_text(encoding="utf-8"), words, flags)
     target = into / name
-    with _beside(target) as folder:
+    with _staging_folder(target) as folder:
         for file, text in files.items():
             (folder / file).write_text(text, encoding="utf-8")
     return Scaffold(target, tuple(files))
 
 
-def new_plugin(name: str, into: Path, *, language: str, service: bool) -> Scaffold:
+def create_plugin(name: str, into: Path, *, language: str, service: bool) -> Scaffold:
     """The folder `name` with the beginning of a plugin: its component is a text until it is built."""
     spoken = LANGUAGES[language]
     kind = "service" if service else "tool"
@@ -120,55 +120,55 @@ def new_plugin(name: str, into: Path, *, language: str, service: bool) -> Scaffo
         ".gitignore",
     ):
         template = f"{'test_extension.py' if file == test else file.removeprefix('.')}.txt"
-        files[file] = _filled(_template("yoi", template).read_text(encoding="utf-8"), words, flags)
+        files[file] = _fill_template(_find_template("yoi", template).read_text(encoding="utf-8"), words, flags)
     target = into / name
-    with _beside(target) as folder:
+    with _staging_folder(target) as folder:
         for file, text in files.items():
             (folder / file).write_text(text, encoding="utf-8")
     return Scaffold(target, tuple(files))
 
 
-def _zot(name: str, language: str, about: str, command: str) -> dict[str, object]:
+def _build_zot_manifest(name: str, language: str, about: str, command: str) -> dict[str, object]:
     described = {"name": name, "version": "0.1.0", "language": language, "description": about}
     return {**described, "exec": command, "args": [LANGUAGES[language].program]}
 
 
-def _piglet(name: str, language: str, about: str, command: str) -> dict[str, object]:
+def _build_piglet_manifest(name: str, language: str, about: str, command: str) -> dict[str, object]:
     runtime = "python" if command == "python3" else command  # which is what the protocol calls it (spec piglet 1.4)
     described = {"name": name, "version": "0.1.0", "description": about}
     return {**described, "runtime": runtime, "entry": LANGUAGES[language].program}
 
 
-_MANIFEST = {"zot": _zot, "piglet": _piglet}
+_MANIFEST = {"zot": _build_zot_manifest, "piglet": _build_piglet_manifest}
 
 
-def manifest_file(dialect: str) -> str:
+def get_manifest_file(dialect: str) -> str:
     """The file in which a host of this dialect looks how to start an extension."""
     return _MANIFESTS[dialect]
 
 
-def manifest_text(manifest: Mapping[str, object], dialect: str = "zot") -> str:
+def format_manifest(manifest: Mapping[str, object], dialect: str = "zot") -> str:
     """A manifest as a person would write it: a line for each member."""
     if dialect == "piglet":
-        return "".join(f"{key}: {_yaml(value)}\n" for key, value in manifest.items())
+        return "".join(f"{key}: {_format_yaml(value)}\n" for key, value in manifest.items())
     lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in manifest.items())
     return f"{{\n{lines}\n}}\n"
 
 
-def _yaml(value: object) -> str:
+def _format_yaml(value: object) -> str:
     """Without quotes where nobody can take it for more than text: JSON is YAML, too."""
     if isinstance(value, str) and _WORDS.fullmatch(value) and value.lower() not in _NO_TEXT:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
-def _template(dialect: str, name: str) -> Path:
+def _find_template(dialect: str, name: str) -> Path:
     """The dialect's own, or the one that all have."""
     own = _TEMPLATES / dialect / name
     return own if own.exists() else _TEMPLATES / name
 
 
-def _filled(template: str, words: Mapping[str, str], flags: Collection[str]) -> str:
+def _fill_template(template: str, words: Mapping[str, str], flags: Collection[str]) -> str:
     lines, wanted = [], True
     for line in template.splitlines():
         match line.split():
@@ -187,7 +187,7 @@ def _filled(template: str, words: Mapping[str, str], flags: Collection[str]) -> 
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
+def _staging_folder(target: Path) -> Iterator[Path]:
     """A hidden folder that becomes the target once it is filled, in one step; whatever goes wrong, it is gone afterwards."""
     _refuse_taken(target)
     temporary = target.with_name(f".serai-{secrets.token_hex(8)}")
@@ -200,32 +200,32 @@ def _beside(target: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):  # somebody was quicker
-            raise _taken(target) from None
+            raise _build_taken_error(target) from None
         raise NotWritten(f"cannot be made: {error.strerror}", who=str(target)) from None
 
 
 def _refuse_taken(target: Path) -> None:
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise _taken(target)
+        raise _build_taken_error(target)
     try:
         taken = target.is_dir() and any(target.iterdir())
     except OSError:  # not to be looked into, so not ours
         taken = True
     if taken:
-        raise _taken(target)
+        raise _build_taken_error(target)
 
 
-def _taken(target: Path) -> BadSettings:
+def _build_taken_error(target: Path) -> BadSettings:
     return BadSettings("it is there already", who=str(target), hint="choose another name, or another folder with --into")
 
 
-async def python_command(environ: Mapping[str, str] = os.environ) -> str:
+async def find_python_command(environ: Mapping[str, str] = os.environ) -> str:
     """`python3` when the one on the PATH has the SDK, as others can use that too; else this very interpreter."""
     # -P: what lies in the folder we are in does not count. A Python too old for the SDK does not know it.
     return "python3" if await _succeeds(["python3", "-P", "-c", "import serai.sdk"], environ) else sys.executable
 
 
-async def typescript_command(environ: Mapping[str, str] = os.environ) -> str:
+async def find_typescript_command(environ: Mapping[str, str] = os.environ) -> str:
     """`node` when it runs TypeScript as it is, else `bun`; empty when neither is there."""
     if await _succeeds(["node", "-e", "process.exit(process.features.typescript ? 0 : 1)"], environ):
         return "node"
@@ -236,7 +236,7 @@ async def _succeeds(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
     async with PlainSpawner() as spawner:
         try:
             child = await spawner.spawn(Launch(argv=argv, env=environ, who=argv[0], stdin="null"))
-            child.to_noise(child.stdout)
+            child.drain_noise(child.stdout)
             async with asyncio.timeout(_PATIENCE):
                 status = await child.exited
         except (SpawnFailed, TimeoutError):

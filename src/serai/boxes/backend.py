@@ -15,7 +15,7 @@ from serai.errors import BoxRefused
 if TYPE_CHECKING:
     from serai.boxes.box_client import BoxClient
     from serai.boxes.ownership import BoxHolder, HeldBox
-    from serai.limits import Limits
+    from serai.limits import BoxLimits
 
 BackendState = Literal["running", "paused", "frozen", "exited"]
 
@@ -90,8 +90,8 @@ class BackendBox(Protocol):
         """Why no command can be run in it although it is there; quickly, each command asks."""
         ...
 
-    def meta(self) -> BoxObservation: ...
-    def control(self) -> BoxClient:
+    def observe(self) -> BoxObservation: ...
+    def get_client(self) -> BoxClient:
         """Its porter's wire."""
         ...
 
@@ -100,10 +100,10 @@ class BackendBox(Protocol):
         ...
 
     async def resume(self, holder: BoxHolder) -> None:
-        """Start it again from its disk; its porter answers on return. It counts as paused until `resumed`."""
+        """Start it again from its disk; its porter answers on return. It counts as paused until `mark_resumed`."""
         ...
 
-    def resumed(self) -> None:
+    def mark_resumed(self) -> None:
         """All that belongs to it is done: it is not paused any more."""
         ...
 
@@ -155,7 +155,7 @@ BACKENDS = {
 }
 
 
-def open_backend(name: str, home: str, limits: Limits, control: Callable[[str, str], BoxClient]) -> Backend:
+def open_backend(name: str, home: str, limits: BoxLimits, control: Callable[[str, str], BoxClient]) -> Backend:
     """The backend of that name; an unknown one is an error that lists the known (spec hooks 8)."""
     from serai.boxes.backends.local import LaunchMethod, LocalBackend
 

@@ -19,8 +19,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, Self
 
 from serai.errors import BadFrame, Closed, FrameTooBig, LimitHit, NotWritten, OversizeFrame, PeerGone, PeerTimeout, Refused
-from serai.limits import Limits
-from serai.wire.child_environment import looks_secret
+from serai.limits import BoxLimits
+from serai.wire.process import looks_secret
 
 if TYPE_CHECKING:
     from serai.record.recorder import WireTap
@@ -34,7 +34,7 @@ _KINDS: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
 class ServerLink:
     """One connection to a porter. Reading and writing go on side by side; whoever is cancelled in one closes it."""
 
-    def __init__(self, who: str, limits: Limits) -> None:
+    def __init__(self, who: str, limits: BoxLimits) -> None:
         self.who = who
         self.limits = limits
         self.closed = False
@@ -49,14 +49,14 @@ class ServerLink:
         try:
             folder = os.open(os.path.dirname(address) or ".", os.O_PATH | os.O_CLOEXEC)
             try:
-                while not self._connects(f"/proc/self/fd/{folder}/{os.path.basename(address)}"):  # noqa: ASYNC110  (nobody tells when)
+                while not self._try_connect(f"/proc/self/fd/{folder}/{os.path.basename(address)}"):  # noqa: ASYNC110  (nobody tells when)
                     await asyncio.sleep(_AGAIN)
             finally:
                 os.close(folder)
         except OSError as error:
             raise PeerGone(f"nobody listens at its control socket: {error.strerror}", who=self.who) from None
 
-    def _connects(self, path: str) -> bool:
+    def _try_connect(self, path: str) -> bool:
         """Not when too many others wait to be admitted; the loop's own way to connect takes that for done."""
         try:
             self.socket.connect(path)
@@ -82,10 +82,10 @@ class ServerLink:
         if not self._outbox:
             data = data[self._write(data) :]
             if data:
-                self._loop.add_writer(self.socket, self._writable)
+                self._loop.add_writer(self.socket, self._on_writable)
         self._outbox += data
 
-    async def drained(self, most: int = CHUNK) -> None:
+    async def drain(self, most: int = CHUNK) -> None:
         """Wait until at most so much waits to be sent."""
         while len(self._outbox) > most and not self.closed:
             self._room = self._loop.create_future()
@@ -99,7 +99,7 @@ class ServerLink:
         except OSError:
             return len(data)
 
-    def _writable(self) -> None:
+    def _on_writable(self) -> None:
         del self._outbox[: self._write(self._outbox)]
         if not self._outbox:
             self._loop.remove_writer(self.socket)
@@ -109,7 +109,7 @@ class ServerLink:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
-    async def some(self, most: int = CHUNK) -> bytes:
+    async def read_some(self, most: int = CHUNK) -> bytes:
         """Bytes, none at the end."""
         if self.closed:
             return b""
@@ -120,18 +120,18 @@ class ServerLink:
 
     async def read(self, size: int) -> bytes:
         """Exactly so many bytes, and not one more: what follows may be somebody else's."""
-        data = await self.some(min(size, CHUNK)) if size else b""
+        data = await self.read_some(min(size, CHUNK)) if size else b""
         if len(data) == size:
             return data
         parts = [data]
         while size := size - len(data):
             if not data:
-                raise self.gone()
-            data = await self.some(min(size, CHUNK))
+                raise self.build_gone_error()
+            data = await self.read_some(min(size, CHUNK))
             parts.append(data)
         return b"".join(parts)
 
-    async def answer(self) -> bytes:
+    async def read_frame(self) -> bytes:
         """The next frame."""
         size = int.from_bytes(await self.read(4), "big")
         if size > self.limits.box_frame:
@@ -139,7 +139,7 @@ class ServerLink:
             raise OversizeFrame(f"an answer of {size} bytes", who=self.who, limit=limit)
         return await self.read(size)
 
-    def gone(self) -> PeerGone | Closed:
+    def build_gone_error(self) -> PeerGone | Closed:
         if self.closed:
             return Closed("the connection was closed during the call", who=self.who)
         return PeerGone(
@@ -167,7 +167,7 @@ class ServerLink:
             self.socket.close()
 
 
-def decoded(who: str, body: bytes) -> dict[str, Any]:
+def decode_answer(who: str, body: bytes) -> dict[str, Any]:
     """The data of an answer, or the `Refused` that it is."""
     try:
         answer = json.loads(body)
@@ -184,7 +184,7 @@ def decoded(who: str, body: bytes) -> dict[str, Any]:
     raise BadFrame("the porter's answer has neither data nor err", who=who)
 
 
-def ending(who: str, told: Any) -> tuple[int, int | None]:
+def parse_exit(who: str, told: Any) -> tuple[int, int | None]:
     """How a command ended: its exit code, -1 with a signal. A porter is in a box, so nothing it says is taken on trust."""
     if isinstance(told, dict):
         code, signal = told.get("exit_code"), told.get("signal")
@@ -213,20 +213,20 @@ class _Conversation:
     async def write(self, data: bytes) -> None:
         """Its input; waits while it does not read."""
         for start in range(0, len(data), CHUNK):
-            self._packet(0, data[start : start + CHUNK])
-            await self._wire.drained()
+            self._send_packet(0, data[start : start + CHUNK])
+            await self._wire.drain()
 
     def resize(self, columns: int, rows: int) -> None:
-        self._packet(1, columns.to_bytes(2, "big") + rows.to_bytes(2, "big"))
+        self._send_packet(1, columns.to_bytes(2, "big") + rows.to_bytes(2, "big"))
 
-    def _packet(self, kind: int, payload: bytes) -> None:
+    def _send_packet(self, kind: int, payload: bytes) -> None:
         self._active = monotonic()
         self._wire.send(bytes((kind,)) + len(payload).to_bytes(4, "big") + payload)
 
     async def _read(self, size: int | None) -> bytes:
         """So many bytes, or what there is. It may be silent for an hour (`box_exec`), counted from the last word of either side."""
         patience = self._wire.limits.box_exec
-        reading = asyncio.ensure_future(self._wire.some() if size is None else self._wire.read(size))
+        reading = asyncio.ensure_future(self._wire.read_some() if size is None else self._wire.read(size))
         try:
             while True:
                 wait = None if patience is None else self._active + patience - monotonic()
@@ -253,12 +253,12 @@ class CommandStream(_Conversation):
         self.signal_number: int | None = None
 
     def end_input(self) -> None:
-        self._packet(0, b"")
+        self._send_packet(0, b"")
 
     def signal(self, number: int) -> None:
         """To its process group; with a terminal, to the group in the foreground. It waits behind the input that was written before:
         if the program does not read that, only `close` ends it."""
-        self._packet(2, bytes((number,)))
+        self._send_packet(2, bytes((number,)))
 
     async def __aiter__(self) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
         while self.exit_code is None:
@@ -286,7 +286,7 @@ class CommandStream(_Conversation):
             told = json.loads(payload)
         except (ValueError, RecursionError):
             told = None
-        self.exit_code, self.signal_number = ending(self._wire.who, told)
+        self.exit_code, self.signal_number = parse_exit(self._wire.who, told)
 
 
 class BoxTerminal(_Conversation):
@@ -359,10 +359,10 @@ class FileAttributes:
 class BoxClient:
     """The porter at `address`. Any number of calls at once; `close` ends them all."""
 
-    def __init__(self, address: str, *, who: str = "", limits: Limits | None = None, tap: WireTap | None = None) -> None:
+    def __init__(self, address: str, *, who: str = "", limits: BoxLimits | None = None, tap: WireTap | None = None) -> None:
         self.address = address
         self.who = who
-        self.limits = limits or Limits()
+        self.limits = limits or BoxLimits()
         self._tap = tap
         self._idle: list[ServerLink] = []
         self._busy: set[ServerLink] = set()
@@ -380,7 +380,7 @@ class BoxClient:
 
     async def hello(self) -> int:
         """Its protocol's version: it answers."""
-        return _integer(self.who, await self._call("hello", {}, "box_start"), "porter")
+        return _parse_integer(self.who, await self._call("hello", {}, "box_start"), "porter")
 
     async def init(
         self,
@@ -394,9 +394,9 @@ class BoxClient:
         limit = self.limits.box_script if script_timeout is None else script_timeout
         last: dict[str, Any] = {"env": [f"{name}={value}" for name, value in (env or {}).items()]}
         if script:
-            last |= {"init_script": _b64(script), "init_script_timeout": int(limit * 1e9)}
-        batches = _batches(files, self.limits.box_frame - _FRAME_AROUND)
-        if len(_json({"files": batches[-1], **last})) + _FRAME_AROUND > self.limits.box_frame:
+            last |= {"init_script": _encode_base64(script), "init_script_timeout": int(limit * 1e9)}
+        batches = _split_files(files, self.limits.box_frame - _FRAME_AROUND)
+        if len(_to_json({"files": batches[-1], **last})) + _FRAME_AROUND > self.limits.box_frame:
             batches.append([])
         for batch in batches[:-1]:
             await self._call("init", {"files": batch, "more": True}, "box_start")
@@ -417,14 +417,14 @@ class BoxClient:
     ) -> ExecResult:
         """Run a program to its end. What it printed is cut to 64 KiB each and marked so; a non-zero exit is a result."""
         limit = self.limits.box_exec if timeout is None else timeout
-        data = _wishes(cmd, env, cwd)
+        data = _build_request(cmd, env, cwd)
         if limit is not None:
             data["timeout"] = max(int(limit * 1e9), 1)
         if stdin:
-            data["stdin"] = _b64(stdin)
+            data["stdin"] = _encode_base64(stdin)
         answer = await self._call("exec", data, "box_exec", None if limit is None else limit + _GRACE)
-        code, signal = ending(self.who, answer)
-        return ExecResult(_output(answer, "stdout"), _output(answer, "stderr"), code, signal, answer.get("timed_out") is True)
+        code, signal = parse_exit(self.who, answer)
+        return ExecResult(_decode(answer, "stdout"), _decode(answer, "stderr"), code, signal, answer.get("timed_out") is True)
 
     async def stream(
         self,
@@ -435,12 +435,12 @@ class BoxClient:
         cwd: str | None = None,
     ) -> CommandStream:
         """Start a program and talk to it while it runs: `async with await control.stream(["sh"]) as it`. `tty`: columns, rows."""
-        data = _wishes(cmd, env, cwd) | {"stream": True}
+        data = _build_request(cmd, env, cwd) | {"stream": True}
         if tty is not None:
             data["tty"] = {"cols": tty[0], "rows": tty[1]}
         wire, answer = await self._open("exec", data, "box_start")
         try:
-            return CommandStream(wire, _integer(self.who, answer, "pid"))
+            return CommandStream(wire, _parse_integer(self.who, answer, "pid"))
         except BaseException:
             wire.close()
             raise
@@ -478,9 +478,9 @@ class BoxClient:
                     raise NotWritten(f"only {sent} of {size} bytes were there to be put into {path}", who=self.who)
                 wire.send(chunk)
                 sent += len(chunk)
-                async with self._patience("box_start"):
-                    await wire.drained()
-            await self._answer(wire, "box_start")
+                async with self._deadline("box_start"):
+                    await wire.drain()
+            await self._read_answer(wire, "box_start")
 
     async def get(self, path: str) -> bytes:
         """All of a regular file."""
@@ -492,17 +492,17 @@ class BoxClient:
         """A regular file, piece by piece. If it shrinks meanwhile this ends with `PeerGone`."""
         async with self._wire() as wire:
             self._send(wire, "getfile", {"path": path})
-            answer = await self._answer(wire, "box_start")
-            found = FileAttributes(*(_integer(self.who, answer, name) for name in ("size", "mode", "uid", "gid")))
+            answer = await self._read_answer(wire, "box_start")
+            found = FileAttributes(*(_parse_integer(self.who, answer, name) for name in ("size", "mode", "uid", "gid")))
             left = found.size
             while left:
-                async with self._patience("box_start"):
-                    some = await wire.some(min(left, CHUNK))
+                async with self._deadline("box_start"):
+                    some = await wire.read_some(min(left, CHUNK))
                 if not some:
-                    raise wire.gone()
+                    raise wire.build_gone_error()
                 write(some)
                 left -= len(some)
-        self._note("received", {"verb": "getfile", "bytes": found.size})
+        self._record_body("received", {"verb": "getfile", "bytes": found.size})
         return found
 
     async def signal(self, number: int) -> None:
@@ -513,7 +513,7 @@ class BoxClient:
         """One request and its answer."""
         async with self._wire() as wire:
             self._send(wire, verb, data)
-            return await self._answer(wire, limit, seconds)
+            return await self._read_answer(wire, limit, seconds)
 
     async def _open(
         self, verb: str, data: Mapping[str, Any], limit: str, seconds: float | None = -1
@@ -521,14 +521,14 @@ class BoxClient:
         """A request that takes the connection over, for whoever gets it now."""
         async with self._wire(keep=False) as wire:
             self._send(wire, verb, data)
-            return wire, await self._answer(wire, limit, seconds)
+            return wire, await self._read_answer(wire, limit, seconds)
 
     @asynccontextmanager
     async def _wire(self, *, keep: bool = True) -> AsyncIterator[ServerLink]:
         """A connection for one call. Used again only after a call that went as it should: to close it ends the call there too."""
         if self._closed:
             raise Closed("the box's control wire is closed", who=self.who)
-        wire = await self._connected()
+        wire = await self._get_link()
         self._busy.add(wire)
         try:
             yield wire
@@ -542,7 +542,7 @@ class BoxClient:
         elif keep:
             wire.close()
 
-    async def _connected(self) -> ServerLink:
+    async def _get_link(self) -> ServerLink:
         while self._idle:
             wire = self._idle.pop()
             if wire.usable:
@@ -550,7 +550,7 @@ class BoxClient:
             wire.close()  # the porter has ended meanwhile: there may be another by now
         wire = ServerLink(self.who, self.limits)
         try:
-            async with self._patience("box_start"):
+            async with self._deadline("box_start"):
                 await wire.connect(self.address)
         except BaseException:
             wire.close()
@@ -558,22 +558,22 @@ class BoxClient:
         return wire
 
     def _send(self, wire: ServerLink, verb: str, data: Mapping[str, Any]) -> None:
-        body = _json({"verb": verb, "data": data})
+        body = _to_json({"verb": verb, "data": data})
         if len(body) > self.limits.box_frame:
             limit = LimitHit("box_frame", self.limits.box_frame)
             raise FrameTooBig(f"a request of {len(body)} bytes", who=self.who, limit=limit)
-        self._note("sent", {"verb": verb, "data": _masked(data)})
+        self._record_body("sent", {"verb": verb, "data": _mask_values(data)})
         wire.send(len(body).to_bytes(4, "big") + body)
 
-    async def _answer(self, wire: ServerLink, limit: str, seconds: float | None = -1) -> dict[str, Any]:
-        async with self._patience(limit, seconds):
-            body = await wire.answer()
+    async def _read_answer(self, wire: ServerLink, limit: str, seconds: float | None = -1) -> dict[str, Any]:
+        async with self._deadline(limit, seconds):
+            body = await wire.read_frame()
         if self._tap is not None:
-            self._tap.body("received", _without_output(body))
-        return decoded(self.who, body)
+            self._tap.record_body("received", _mask_output(body))
+        return decode_answer(self.who, body)
 
     @asynccontextmanager
-    async def _patience(self, limit: str, seconds: float | None = -1) -> AsyncIterator[None]:
+    async def _deadline(self, limit: str, seconds: float | None = -1) -> AsyncIterator[None]:
         """A deadline by the name of its limit; -1 is the limit itself."""
         value: float | None = getattr(self.limits, limit) if seconds == -1 else seconds
         try:
@@ -582,20 +582,20 @@ class BoxClient:
         except TimeoutError:
             raise PeerTimeout("the box's porter did not answer in time", who=self.who, limit=LimitHit(limit, value or 0)) from None
 
-    def _note(self, way: Any, what: Mapping[str, Any]) -> None:
+    def _record_body(self, way: Any, what: Mapping[str, Any]) -> None:
         if self._tap is not None:
-            self._tap.body(way, _json(what))
+            self._tap.record_body(way, _to_json(what))
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def _to_json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _b64(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _wishes(cmd: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) -> dict[str, Any]:
+def _build_request(cmd: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) -> dict[str, Any]:
     wishes: dict[str, Any] = {"cmd": list(cmd)}
     if env:
         wishes["env"] = dict(env)
@@ -604,26 +604,26 @@ def _wishes(cmd: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) 
     return wishes
 
 
-def _masked(value: Any) -> Any:
+def _mask_values(value: Any) -> Any:
     if isinstance(value, Mapping):
-        masked = {name: "*" * len(item) if name in _MASKED else _masked(item) for name, item in value.items()}
-        return masked | ({"env": _variables(value["env"])} if "env" in value else {})
+        masked = {name: "*" * len(item) if name in _MASKED else _mask_values(item) for name, item in value.items()}
+        return masked | ({"env": _mask_variables(value["env"])} if "env" in value else {})
     if isinstance(value, list):
-        return [_masked(item) for item in value]
+        return [_mask_values(item) for item in value]
     return value
 
 
-def _without_output(body: bytes) -> bytes:
+def _mask_output(body: bytes) -> bytes:
     """What a command printed may be a secret that a hook put into the box, and who runs it need not know that: stars."""
     try:
         answer = json.loads(body)
         data = answer.get("data", {})
-        return _json({**answer, "data": {name: "*" * len(text) if name in _PRINTED else text for name, text in data.items()}})
+        return _to_json({**answer, "data": {name: "*" * len(text) if name in _PRINTED else text for name, text in data.items()}})
     except (ValueError, AttributeError, TypeError, RecursionError):
-        return _json({"bytes that are no answer": len(body)})
+        return _to_json({"bytes that are no answer": len(body)})
 
 
-def _variables(env: Any) -> Any:
+def _mask_variables(env: Any) -> Any:
     """Of variables that look like credentials only the names are recorded."""
     if isinstance(env, Mapping):
         return {name: "*" * len(text) if looks_secret(name, text) else text for name, text in env.items()}
@@ -631,19 +631,19 @@ def _variables(env: Any) -> Any:
     return [f"{name}={'*' * len(text) if looks_secret(name, text) else text}" for name, _, text in pairs]
 
 
-def _batches(files: Sequence[InjectedFile], room: int) -> list[list[dict[str, Any]]]:
+def _split_files(files: Sequence[InjectedFile], room: int) -> list[list[dict[str, Any]]]:
     """The files, in as many lists as it takes frames. A long file goes in pieces; its mode and owner come with the last of them."""
     batches: list[list[dict[str, Any]]] = [[]]
     left, step = room, room // 4  # so a piece fits in any case, in base64 and with what is around it
     for file in files:
         starts = range(0, len(file.content), step) or range(1)
         for start in starts:
-            piece: dict[str, Any] = {"Path": file.path, "Content": _b64(file.content[start : start + step])}
+            piece: dict[str, Any] = {"Path": file.path, "Content": _encode_base64(file.content[start : start + step])}
             if start:
                 piece["Append"] = True
             if start == starts[-1]:
                 piece |= {"Mode": file.mode, "UID": file.uid, "GID": file.gid}
-            size = len(_json(piece)) + 1
+            size = len(_to_json(piece)) + 1
             if size > left and batches[-1]:
                 batches.append([])
                 left = room
@@ -652,14 +652,14 @@ def _batches(files: Sequence[InjectedFile], room: int) -> list[list[dict[str, An
     return batches
 
 
-def _integer(who: str, answer: Mapping[str, Any], name: str) -> int:
+def _parse_integer(who: str, answer: Mapping[str, Any], name: str) -> int:
     value = answer.get(name)
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise BadFrame(f"the porter's answer has no {name}", who=who)
     return value
 
 
-def _output(answer: Mapping[str, Any], name: str) -> bytes:
+def _decode(answer: Mapping[str, Any], name: str) -> bytes:
     raw = answer.get(f"{name}_base64")
     try:
         return str(answer.get(name, "")).encode() if raw is None else base64.b64decode(raw, validate=True)

@@ -99,7 +99,7 @@ class BoxRecord:
         }
         shown |= {key: value for key, value in more.items() if value}
         if self.expires_at is not None:
-            shown["expires_at"] = moment(int(self.expires_at * 1e9))
+            shown["expires_at"] = format_time(int(self.expires_at * 1e9))
         return shown
 
 
@@ -114,19 +114,19 @@ def check_id(box_id: str) -> None:
         )
 
 
-def new_token() -> str:
+def make_token() -> str:
     return secrets.token_hex(32)
 
 
-def token_hash(token: str) -> str:
+def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def now() -> str:
-    return moment(time.time_ns())
+    return format_time(time.time_ns())
 
 
-def moment(nanoseconds: int) -> str:
+def format_time(nanoseconds: int) -> str:
     """RFC 3339 with nanoseconds, of one length so that it also sorts (spec hooks 5)."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:09d}Z"
@@ -181,15 +181,15 @@ class BoxStore:
         self.path = os.path.join(folder, NAME)
         self._sealer = sealer
         self._db = Database(self.path, "the records of boxes")
-        self._close_to_others(folder)
-        self._db.table("boxes", _COLUMNS)
-        with self._db.writing() as rows:
+        self._make_private(folder)
+        self._db.ensure_table("boxes", _COLUMNS)
+        with self._db.transaction() as rows:
             rows.execute("CREATE UNIQUE INDEX IF NOT EXISTS generations ON boxes (instance_id)")
 
     def close(self) -> None:
         self._db.close()
 
-    def _close_to_others(self, folder: str) -> None:
+    def _make_private(self, folder: str) -> None:
         """The folder is ours alone, whoever made it: boxes' sockets and files lie below it."""
         try:
             os.chmod(folder, 0o700)
@@ -201,7 +201,7 @@ class BoxStore:
 
     def reserve(self, record: BoxRecord, most: int = 0) -> None:
         """Take the id, against every other process (spec hooks 3.1, 3.3), and write the intent. `most` 0 is any number."""
-        with self._db.writing() as db:
+        with self._db.transaction() as db:
             taken = db.execute(
                 "SELECT * FROM boxes WHERE lower(box_id) = lower(?) AND lifecycle != 'terminated'", [record.box_id]
             ).fetchone()
@@ -213,13 +213,13 @@ class BoxStore:
             [[count]] = db.execute("SELECT count(*) FROM boxes WHERE lifecycle != 'terminated'")
             if most and count >= most:
                 raise BoxRefused(f"box limit reached ({count} boxes already running); destroy a box before creating another")
-            row = self._row(record)
+            row = self._to_row(record)
             marks = ", ".join("?" * len(row))
             db.execute(f"INSERT INTO boxes ({', '.join(row)}) VALUES ({marks})", list(row.values()))  # noqa: S608  (our own names)
 
     def register(self, generation: str, **changes: Any) -> None:
         """It was made. Tombstones of the same id go in the same step (spec hooks 3.3)."""
-        with self._db.writing() as db:
+        with self._db.transaction() as db:
             self._update(db, generation, {**changes, "lifecycle": "running"})
             db.execute(
                 "DELETE FROM boxes WHERE lifecycle = 'terminated' AND instance_id != ? AND lower(box_id) = "
@@ -228,49 +228,49 @@ class BoxStore:
             )
 
     def change(self, generation: str, **changes: Any) -> None:
-        with self._db.writing() as db:
+        with self._db.transaction() as db:
             self._update(db, generation, changes)
 
     def claim(self, generation: str, old: str, new: str) -> bool:
         """Become its owner in place of one that is dead; False when somebody else was quicker."""
-        with self._db.writing() as db:
+        with self._db.transaction() as db:
             return (
                 db.execute("UPDATE boxes SET owner = ? WHERE instance_id = ? AND owner = ?", [new, generation, old]).rowcount == 1
             )
 
     def delete(self, generation: str) -> None:
-        with self._db.writing() as db:
+        with self._db.transaction() as db:
             db.execute("DELETE FROM boxes WHERE instance_id = ?", [generation])
 
     # -- looking ------------------------------------------------------------------------------------------------------------------
 
-    def by_generation(self, generation: str) -> BoxRecord | None:
-        return next((record for record in self.all() if record.generation == generation), None)
+    def find_by_generation(self, generation: str) -> BoxRecord | None:
+        return next((record for record in self.list_all() if record.generation == generation), None)
 
-    def all(self) -> list[BoxRecord]:
+    def list_all(self) -> list[BoxRecord]:
         """The newest first."""
-        with self._db.told():
+        with self._db.translate_errors():
             return [self._record(row) for row in self._db.rows.execute("SELECT * FROM boxes ORDER BY created_at DESC, token_hash")]
 
     def get(self, name: str) -> BoxRecord | None:
         """By box id or generation, exactly; of several the living, then the newest, then the smallest token (spec hooks 3.8)."""
-        found = [record for record in self.all() if name in (record.box_id, record.generation)]
+        found = [record for record in self.list_all() if name in (record.box_id, record.generation)]
         return min(found, key=lambda record: record.lifecycle == "terminated", default=None)
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
     def _update(self, db: sqlite3.Connection, generation: str, changes: Mapping[str, Any]) -> None:
-        fields = {key: self._plain(key, value, generation) for key, value in changes.items()}
+        fields = {key: self._to_column(key, value, generation) for key, value in changes.items()}
         names = ", ".join(f"{name} = ?" for name in fields)
         done = db.execute(f"UPDATE boxes SET {names} WHERE instance_id = ?", [*fields.values(), generation])  # noqa: S608  (our own)
         if not done.rowcount:
             raise BoxNotFound(f"the record of box {generation} is gone", who=self.path)
 
-    def _row(self, record: BoxRecord) -> dict[str, Any]:
+    def _to_row(self, record: BoxRecord) -> dict[str, Any]:
         row = {key: getattr(record, "generation" if key == "instance_id" else key) for key in _COLUMNS}
-        return {key: self._plain(key, value, record.generation) for key, value in row.items()}
+        return {key: self._to_column(key, value, record.generation) for key, value in row.items()}
 
-    def _plain(self, key: str, value: Any, generation: str) -> Any:
+    def _to_column(self, key: str, value: Any, generation: str) -> Any:
         """As a column has it. States and variables may be credentials: sealed when a key is configured; none of them is NULL."""
         if key in _PRIVATE:
             if not value:
@@ -287,7 +287,7 @@ class BoxStore:
         fields = {name: row[name] for name in _COLUMNS}
         generation = fields["generation"] = fields.pop("instance_id")
         try:
-            fields |= {key: self._opened(fields[key], generation) for key in _PRIVATE}
+            fields |= {key: self._unseal(fields[key], generation) for key in _PRIVATE}
             fields["hooks"] = [Hook(**hook) for hook in fields["hooks"]]
         except (NotWritten, ValueError, TypeError) as error:  # of this box alone: the others are not to suffer
             fields |= {"hook_state": {}, "env": {}, "hooks": (), "unreadable": str(error)}
@@ -296,7 +296,7 @@ class BoxStore:
         fields["allowance"] = BoxResources(**json.loads(fields["allowance"]))
         return BoxRecord(**fields)
 
-    def _opened(self, text: str | None, generation: str) -> Any:
+    def _unseal(self, text: str | None, generation: str) -> Any:
         if text is None:
             return {}
         if text.startswith(SEALED):
@@ -318,14 +318,14 @@ class KeyFile:
         self.path = path
         self._cipher: AESGCM | None = None
 
-    def looked_at(self) -> Self:
+    def check(self) -> Self:
         """Whether it can be used, said now and not when the first secret is there."""
-        self._aes()
+        self._get_cipher()
         return self
 
     def seal(self, text: str, about: str) -> str:
         nonce = os.urandom(_NONCE)
-        sealed = nonce + self._aes().encrypt(nonce, text.encode(), about.encode())
+        sealed = nonce + self._get_cipher().encrypt(nonce, text.encode(), about.encode())
         return SEALED + b2a_base64(sealed, newline=False).decode()
 
     def open(self, sealed: str, about: str) -> str:
@@ -333,7 +333,7 @@ class KeyFile:
 
         try:
             raw = a2b_base64(sealed.removeprefix(SEALED))
-            return self._aes().decrypt(raw[:_NONCE], raw[_NONCE:], about.encode()).decode()
+            return self._get_cipher().decrypt(raw[:_NONCE], raw[_NONCE:], about.encode()).decode()
         except (Error, ValueError, InvalidTag):
             raise NotWritten(
                 f"the hook state of box {about} cannot be decrypted",
@@ -341,7 +341,7 @@ class KeyFile:
                 hint="was the key changed? Put the old one back",
             ) from None
 
-    def _aes(self) -> AESGCM:
+    def _get_cipher(self) -> AESGCM:
         if self._cipher is None:
             try:
                 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -349,10 +349,10 @@ class KeyFile:
                 raise BadSettings(
                     "`key_file` is set and the package cryptography is not there", who=self.path, hint="pip install 'serai[seal]'"
                 ) from None
-            self._cipher = AESGCM(hashlib.sha256(self._contents()).digest())
+            self._cipher = AESGCM(hashlib.sha256(self._read_key()).digest())
         return self._cipher
 
-    def _contents(self) -> bytes:
+    def _read_key(self) -> bytes:
         try:
             with open(self.path, "rb") as file:
                 if os.fstat(file.fileno()).st_mode & 0o077:

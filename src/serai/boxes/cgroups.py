@@ -17,14 +17,15 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from serai.boxes.backend import BoxResources, LimitScope
-from serai.limits import Limits
+from serai.boxes.programs import box_setup
+from serai.limits import BoxLimits
 
 _NAME = "serai"
 _PERIOD = 100_000  # microseconds: of each such stretch the box gets its share of processor time
 _LEAST = 1_000  # the kernel gives no smaller share
 _CONTROLLERS = ("memory", "cpu", "pids")
 _LOOK = 0.005  # seconds between looks at what the kernel is still doing
-_LIMITS = Limits()
+_LIMITS = BoxLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +45,26 @@ class BoxCgroup:
 
     def freeze(self) -> None:
         """Stop all of it where it stands; on return it does."""
-        for folder in self._existing("cgroup.freeze"):
-            _write(f"{folder}/cgroup.freeze", "1")
-            _until(partial(_says, f"{folder}/cgroup.events", "frozen 1"))
+        for folder in self._find_folders("cgroup.freeze"):
+            box_setup.write(f"{folder}/cgroup.freeze", "1")
+            _wait_until(partial(_has_line, f"{folder}/cgroup.events", "frozen 1"))
             return
-        for folder in self._existing("freezer.state"):
-            _write(f"{folder}/freezer.state", "FROZEN")
-            _until(partial(_says, f"{folder}/freezer.state", "FROZEN"))
+        for folder in self._find_folders("freezer.state"):
+            box_setup.write(f"{folder}/freezer.state", "FROZEN")
+            _wait_until(partial(_has_line, f"{folder}/freezer.state", "FROZEN"))
 
     def thaw(self) -> None:
-        for folder in self._existing("cgroup.freeze"):
-            _write(f"{folder}/cgroup.freeze", "0")
-        for folder in self._existing("freezer.state"):
-            _write(f"{folder}/freezer.state", "THAWED")
+        for folder in self._find_folders("cgroup.freeze"):
+            box_setup.write(f"{folder}/cgroup.freeze", "0")
+        for folder in self._find_folders("freezer.state"):
+            box_setup.write(f"{folder}/freezer.state", "THAWED")
 
     def kill(self) -> bool:
         """Kill all that is in it, however many it makes meanwhile. Whether they are gone on return."""
-        for folder in self._existing("cgroup.kill"):
-            _write(f"{folder}/cgroup.kill", "1")
+        for folder in self._find_folders("cgroup.kill"):
+            box_setup.write(f"{folder}/cgroup.kill", "1")
         end = time.monotonic() + _LIMITS.box_stop
-        while pids := self.pids():
+        while pids := self.list_pids():
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -73,16 +74,16 @@ class BoxCgroup:
             _wait_for(pids)
         return True
 
-    def pids(self) -> set[int]:
+    def list_pids(self) -> set[int]:
         return {int(pid) for folder in self.folders for pid in _read(f"{folder}/cgroup.procs").split()}
 
     def remove(self) -> None:
         """The empty groups. The kernel may hold one for a moment after its last process."""
         for folder in self.folders:
-            _until(partial(_removed, folder))
-            _removed(os.path.dirname(folder))  # that of all boxes, when this was the last one
+            _wait_until(partial(_try_remove, folder))
+            _try_remove(os.path.dirname(folder))  # that of all boxes, when this was the last one
 
-    def _existing(self, file: str) -> list[str]:
+    def _find_folders(self, file: str) -> list[str]:
         return [folder for folder in self.folders if os.path.exists(f"{folder}/{file}")]
 
 
@@ -96,7 +97,7 @@ class Cgroups:
     @classmethod
     def probe(cls, mounts: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> Cgroups:
         """Look where groups can be made; nothing is left of looking."""
-        trees = tuple(tree for tree in _trees(_read(mounts), _read(own)) if _usable(tree))
+        trees = tuple(tree for tree in _find_trees(_read(mounts), _read(own)) if _is_usable(tree))
         known = {name for tree in trees for name in tree.controllers}
         limiting = LimitScope(
             memory="box" if "memory" in known else "", cpus="box" if "cpu" in known else "", pids="box" if "pids" in known else ""
@@ -109,8 +110,8 @@ class Cgroups:
 
     def make(self, generation: str, allowance: BoxResources) -> BoxCgroup:
         """Groups for a box, those only that it needs: to kill and freeze it, and for its limits. Again after a pause."""
-        wanted = _settings(allowance)
-        holding = _holding(self.trees)
+        wanted = _build_settings(allowance)
+        holding = _find_holding_tree(self.trees)
         made = []
         for tree in self.trees:
             files = [(name, value) for controller in tree.controllers for name, value in wanted.get((controller, tree.version), ())]
@@ -122,7 +123,7 @@ class Cgroups:
                 _make(tree, folder)
                 for name, value in files:
                     if not name.startswith("?") or os.path.exists(f"{folder}/{name[1:]}"):  # not every kernel accounts for swap
-                        _write(f"{folder}/{name.lstrip('?')}", value)
+                        box_setup.write(f"{folder}/{name.lstrip('?')}", value)
             except OSError:
                 BoxCgroup(made).remove()
                 raise
@@ -133,7 +134,7 @@ class Cgroups:
         return BoxCgroup([folder for tree in self.trees if os.path.isdir(folder := f"{tree.folder}/{generation}")])
 
 
-def _settings(allowance: BoxResources) -> Mapping[tuple[str, int], Sequence[tuple[str, str]]]:
+def _build_settings(allowance: BoxResources) -> Mapping[tuple[str, int], Sequence[tuple[str, str]]]:
     """Controller and version: which files get what. `?` before a name: if there is such a file."""
     settings: dict[tuple[str, int], Sequence[tuple[str, str]]] = {}
     if allowance.memory is not None:
@@ -149,14 +150,14 @@ def _settings(allowance: BoxResources) -> Mapping[tuple[str, int], Sequence[tupl
     return settings
 
 
-def _holding(trees: Iterable[_Tree]) -> _Tree | None:
+def _find_holding_tree(trees: Iterable[_Tree]) -> _Tree | None:
     """The tree by which a box is killed and frozen: version 2 does both at once, the freezer of version 1 holds its processes."""
     return next((tree for tree in trees if tree.version == 2), None) or next(
         (tree for tree in trees if "freezer" in tree.controllers), None
     )
 
 
-def _trees(mounts: str, own: str) -> list[_Tree]:
+def _find_trees(mounts: str, own: str) -> list[_Tree]:
     """Where each hierarchy is mounted, and the highest place on the way down to our own group at which we may make groups."""
     places = {tuple(sorted(names.split(","))): path for _, names, path in (line.split(":", 2) for line in own.splitlines())}
     found = []
@@ -171,13 +172,13 @@ def _trees(mounts: str, own: str) -> list[_Tree]:
         else:
             continue
         position = next((path for key, path in places.items() if set(names) & set(key)), None) if names else None
-        if position is not None and (folder := _highest(mounted, root, position, version)):
+        if position is not None and (folder := _find_writable_folder(mounted, root, position, version)):
             controllers = names if version == 1 else _read(f"{folder}/cgroup.subtree_control").split()
             found.append(_Tree(f"{folder}/{_NAME}", version, frozenset(controllers) & {*_CONTROLLERS, "freezer"}))
     return found
 
 
-def _highest(mounted: str, root: str, position: str, version: int) -> str:
+def _find_writable_folder(mounted: str, root: str, position: str, version: int) -> str:
     """Empty when there is none."""
     way = os.path.relpath(position, root)
     steps = [] if way == "." or way.startswith("..") else way.split("/")
@@ -195,10 +196,10 @@ def _enable(folder: str) -> None:
     there, done = (set(_read(f"{folder}/cgroup.{file}").split()) for file in ("controllers", "subtree_control"))
     for name in there & set(_CONTROLLERS) - done:
         with contextlib.suppress(OSError):
-            _write(f"{folder}/cgroup.subtree_control", f"+{name}")
+            box_setup.write(f"{folder}/cgroup.subtree_control", f"+{name}")
 
 
-def _usable(tree: _Tree) -> bool:
+def _is_usable(tree: _Tree) -> bool:
     """Whether a group can really be made there."""
     trial = f"{tree.folder}/probe-{os.getpid()}-{time.monotonic_ns()}"
     try:
@@ -224,7 +225,7 @@ def _make(tree: _Tree, folder: str) -> None:
                 raise
 
 
-def _removed(folder: str) -> bool:
+def _try_remove(folder: str) -> bool:
     try:
         os.rmdir(folder)
     except FileNotFoundError:
@@ -253,25 +254,17 @@ def _wait_for(pids: Iterable[int]) -> None:
             time.sleep(_LOOK)  # none of them is a process any more, and the kernel still lists them
 
 
-def _says(path: str, line: str) -> bool:
+def _has_line(path: str, line: str) -> bool:
     return line in _read(path).splitlines()
 
 
-def _until(done: Callable[[], bool]) -> bool:
+def _wait_until(done: Callable[[], bool]) -> bool:
     end = time.monotonic() + _LIMITS.box_stop
     while not done():
         if time.monotonic() > end:
             return False
         time.sleep(_LOOK)
     return True
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
 
 
 def _read(path: str) -> str:

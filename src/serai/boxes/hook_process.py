@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 from serai.errors import ExitStatus
-from serai.limits import Limits
+from serai.limits import BoxLimits
 from serai.wire.process import Child, Launch, Spawner
 
 # How often a running hook's output and time are looked at, and how often it is looked whether the last writer is gone; seconds.
@@ -36,7 +36,7 @@ class HookExit(NamedTuple):
     size: int  # of its answer
 
     @property
-    def well(self) -> bool:
+    def ok(self) -> bool:
         return self.how == "ended" and self.status is not None and self.status.ok
 
 
@@ -56,13 +56,13 @@ class AnswerFile:
             raise
 
     @classmethod
-    def at(cls, path: str) -> AnswerFile:
+    def create(cls, path: str) -> AnswerFile:
         """A new file that only we can read. One that is there already may hold a state: `FileExistsError`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND | os.O_CLOEXEC
         return cls(os.open(path, flags, 0o600), path)
 
     @classmethod
-    def in_memory(cls) -> AnswerFile:
+    def create_in_memory(cls) -> AnswerFile:
         """For an answer that need not outlive us."""
         memory = os.memfd_create("answer")
         try:
@@ -71,7 +71,7 @@ class AnswerFile:
         finally:
             os.close(memory)
 
-    def handed_over(self) -> None:
+    def close_writer(self) -> None:
         """The hook has its own: ours would count as a writer."""
         if self.writer >= 0:
             os.close(self.writer)
@@ -92,7 +92,7 @@ class AnswerFile:
         return not child.stderr.closed if written is None else written
 
     @property
-    def cramped(self) -> bool:
+    def is_disk_full(self) -> bool:
         """Whether there is no room left for it: then it may not be all that the hook said."""
         room = os.fstatvfs(self._reader)
         return room.f_blocks > 0 and room.f_bavail == 0
@@ -106,11 +106,11 @@ class AnswerFile:
             pass  # the hook did it: it can see where its stdout goes
 
     def close(self) -> None:
-        self.handed_over()
+        self.close_writer()
         os.close(self._reader)
 
 
-async def read_left_answer(path: str, limits: Limits) -> bytes:
+async def read_left_answer(path: str, limits: BoxLimits) -> bytes:
     """What a hook wrote to a file that nobody removed; nothing when it is none of ours or too long.
 
     The hook of a manager that was killed a moment ago may still be there, and its watchdog about to end it.
@@ -143,7 +143,7 @@ def _is_written(reader: int) -> bool | None:
 
 
 async def run_hook(
-    spawner: Spawner, launch: Launch, request: bytes, answer: AnswerFile, limits: Limits, *, started: Callable[[int], None]
+    spawner: Spawner, launch: Launch, request: bytes, answer: AnswerFile, limits: BoxLimits, *, started: Callable[[int], None]
 ) -> HookExit:
     """Run a hook to its end; nothing of its tree is left then. `SpawnFailed` when it cannot be started.
 
@@ -151,15 +151,15 @@ async def run_hook(
     """
     child = await spawner.spawn(launch)
     try:
-        answer.handed_over()
+        answer.close_writer()
         started(child.pid)
         _Feed(child, request)
-        how = await _Watch(child, answer, limits.hook_timeout, limits.hook_max_output).over()
+        how = await _Watch(child, answer, limits.hook_timeout, limits.hook_max_output).wait()
         if how == "late":
             child.signal(SIGTERM, group=True)
-            await _Watch(child, answer, limits.hook_grace, limits.hook_max_output).over()
+            await _Watch(child, answer, limits.hook_grace, limits.hook_max_output).wait()
         elif how == "ended" and child.status is not None and child.status.ok:
-            await _last_written(child, answer, limits)
+            await _wait_for_writers(child, answer, limits)
     finally:
         await child.close()
     size = answer.size
@@ -206,15 +206,15 @@ class _Watch:
         now = self._loop.time()
         self._end = now + seconds
         self._timer = self._loop.call_at(now + min(_LOOK, seconds), self._look)
-        child.on_exit(self._ended)
+        child.on_exit(self._on_exit)
 
-    async def over(self) -> How:
+    async def wait(self) -> How:
         try:
             return await self._over
         finally:
             self._timer.cancel()
 
-    def _ended(self) -> None:
+    def _on_exit(self) -> None:
         if not self._over.done():
             self._over.set_result("ended")
 
@@ -230,7 +230,7 @@ class _Watch:
             self._timer = self._loop.call_later(min(_LOOK, rest), self._look)
 
 
-async def _last_written(child: Child, answer: AnswerFile, limits: Limits) -> None:
+async def _wait_for_writers(child: Child, answer: AnswerFile, limits: BoxLimits) -> None:
     """The hook has ended, but what it started may still be writing its answer (spec hooks 1.12)."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limits.hook_eof

@@ -18,15 +18,14 @@ from signal import strsignal
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from serai.boxes.hook_process import AnswerFile, HookExit, read_left_answer, run_hook
-from serai.dialects.hookproto.host_side import BadResponse, BoxFile, read_response, request_bytes, resolve_file
+from serai.dialects.hookproto.host_side import BadResponse, BoxFile, encode_request, read_response, resolve_file
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
-from serai.dialects.hookproto.peer_side import response_bytes
+from serai.dialects.hookproto.peer_side import encode_response
 from serai.errors import BadSettings, ExitStatus, HookFailed, LimitHit, NotWritten, SpawnFailed
-from serai.limits import KIB, Limits
+from serai.limits import KIB, BoxLimits
 from serai.paths import make_private_folder
 from serai.record import secret_patterns
-from serai.wire.child_environment import hook_environment
-from serai.wire.process import Launch, Spawner
+from serai.wire.process import Launch, Spawner, build_hook_env
 
 if TYPE_CHECKING:
     from serai.record.recorder import Recorder, WireTap
@@ -95,7 +94,7 @@ class HookRunner:
         hooks: Iterable[Hook],
         *,
         spawner: Spawner,
-        limits: Limits,
+        limits: BoxLimits,
         environ: Mapping[str, str] | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -120,15 +119,15 @@ class HookRunner:
         outcome = HookResults()
         request = Request(EVENT_BOX_CREATE, box)
         for index, hook in enumerate(self.hooks):
-            answer = _new_answer(_path(place, index))
+            answer = _create_answer(_build_path(place, index))
             try:
-                response, outcome.error, _ = await self.once(hook, request, answer)
+                response, outcome.error, _ = await self.run_once(hook, request, answer)
                 if response.state:
                     outcome.states[hook.key] = response.state
                     await on_state(hook.key, response.state)
                 answer.remove()
                 if outcome.error is None:
-                    outcome.error = await _aside(answer.size, partial(self._take, hook, response, outcome.files))
+                    outcome.error = await _run_by_size(answer.size, partial(self._add_files, hook, response, outcome.files))
             finally:
                 answer.close()
             if outcome.error is not None:
@@ -166,7 +165,7 @@ class HookRunner:
         states: dict[str, str] = {}
         for index, key in enumerate(keys):
             try:
-                response = read_response(await read_left_answer(_path(place, index), self._limits))
+                response = read_response(await read_left_answer(_build_path(place, index), self._limits))
             except BadResponse as error:
                 log.debug("the hook %s had not answered: %s", key, error)
                 continue
@@ -178,80 +177,80 @@ class HookRunner:
         """Remove what was left there: its states are on record now, or it had none."""
         for index in range(len(self.hooks)):
             with suppress(OSError):  # a bad file there must not keep a box
-                os.unlink(_path(place, index))
+                os.unlink(_build_path(place, index))
 
     async def _revoke(self, hook: Hook, request: Request) -> HookFailed | None:
         try:
-            answer = AnswerFile.in_memory()
+            answer = AnswerFile.create_in_memory()
         except OSError as error:
             return HookFailed(f"no place for its answer: {error.strerror}", path=hook.path, temporary=True)
         try:
-            return (await self.once(hook, request, answer)).failure
+            return (await self.run_once(hook, request, answer)).failure
         finally:
             answer.close()
 
-    async def once(self, hook: Hook, request: Request, answer: AnswerFile) -> HookAttempt:
+    async def run_once(self, hook: Hook, request: Request, answer: AnswerFile) -> HookAttempt:
         """One run. A failed hook has an answer only when we ended it: it had no chance to undo."""
-        launch = Launch(argv=[hook.path], env=self._env(hook), who=f"hook {hook.key}", stdout=answer.writer)
-        tape = _Tape(self._recorder, hook.key, request)
+        launch = Launch(argv=[hook.path], env=self._build_env(hook), who=f"hook {hook.key}", stdout=answer.writer)
+        tap = _HookTap(self._recorder, hook.key, request)
         try:
-            ran = await run_hook(self._spawner, launch, request_bytes(request), answer, self._limits, started=tape.started)
+            ran = await run_hook(self._spawner, launch, encode_request(request), answer, self._limits, started=tap.record_start)
         except SpawnFailed as error:
-            failure = HookFailed(_not_started(hook.path, error), path=hook.path, temporary=error.errno in _SHORTAGES)
+            failure = HookFailed(_describe_spawn_error(hook.path, error), path=hook.path, temporary=error.errno in _SHORTAGES)
             failure.hint = error.hint or failure.hint
-            tape.started(0)
-            tape.ended(failure)
+            tap.record_start(0)
+            tap.record_end(failure)
             return HookAttempt(Response(), failure)
         except BaseException as error:
-            tape.ended(HookFailed(f"ended by us: {type(error).__name__}", path=hook.path))
+            tap.record_end(HookFailed(f"ended by us: {type(error).__name__}", path=hook.path))
             raise
         response, wrong = Response(), ""
         try:
-            if ran.well or ran.how == "late":
+            if ran.ok or ran.how == "late":
                 if ran.size < _LONG:
                     response = read_response(answer.read())
                 else:
                     response = await asyncio.to_thread(lambda: read_response(answer.read()))
-                tape.answered(response)
-            if not ran.size and ran.well and answer.cramped:  # else what is there is whole, or is no response
+                tap.record_answer(response)
+            if not ran.size and ran.ok and answer.is_disk_full:  # else what is there is whole, or is no response
                 wrong = "there was no room for its answer"
         except BadResponse as error:
-            tape.unread(ran.size)
+            tap.record_unread(ran.size)
             wrong = str(error)
         if ran.stderr:
-            ran = ran._replace(stderr=_without(ran.stderr, request.state, response.state, *map(_text, response.files)))
-        failed = self._failure(hook, ran, wrong)
-        tape.ended(failed, ran)
+            ran = ran._replace(stderr=_mask_secrets(ran.stderr, request.state, response.state, *map(_find_text, response.files)))
+        failed = self._find_failure(hook, ran, wrong)
+        tap.record_end(failed, ran)
         if failed is None and ran.stderr and log.isEnabledFor(logging.DEBUG):
-            log.debug("%s said: %s", launch.who, _last(secret_patterns.mask_text(ran.stderr), _IN_LOG))
+            log.debug("%s said: %s", launch.who, _cut_to_tail(secret_patterns.mask_text(ran.stderr), _IN_LOG))
         return HookAttempt(response, failed, ran.stderr)
 
-    def _env(self, hook: Hook) -> dict[str, str]:
+    def _build_env(self, hook: Hook) -> dict[str, str]:
         """Made once: the same one is quick to hand over again."""
         if hook.key not in self._envs:
-            self._envs[hook.key] = hook_environment(self._environ, extra=hook.env, clear=hook.env_clear)
+            self._envs[hook.key] = build_hook_env(self._environ, extra=hook.env, clear=hook.env_clear)
         return self._envs[hook.key]
 
-    def _failure(self, hook: Hook, ran: HookExit, wrong: str) -> HookFailed | None:
+    def _find_failure(self, hook: Hook, ran: HookExit, wrong: str) -> HookFailed | None:
         """Why it failed: by how it ended, else by what is wrong with its answer (spec hooks 1.10)."""
         limit: LimitHit | None = None
         if ran.how == "late":
-            cause, limit = f"timed out after {self._limits.hook_timeout:g}s", self._hit("hook_timeout")
+            cause, limit = f"timed out after {self._limits.hook_timeout:g}s", self._build_limit_hit("hook_timeout")
         elif ran.how == "too much":
-            cause, limit = f"printed more than {self._limits.hook_max_output} bytes", self._hit("hook_max_output")
-        elif not ran.well:
-            cause = _cause(ran.status)
+            cause, limit = f"printed more than {self._limits.hook_max_output} bytes", self._build_limit_hit("hook_max_output")
+        elif not ran.ok:
+            cause = _describe_exit(ran.status)
         elif wrong:
             return HookFailed(wrong, path=hook.path, exit=ran.status, stderr=ran.stderr)
         else:
             return None
-        said = _last(ran.stderr.strip(), _IN_ERROR)
+        said = _cut_to_tail(ran.stderr.strip(), _IN_ERROR)
         return HookFailed(f"{cause}: {said}" if said else cause, path=hook.path, exit=ran.status, stderr=ran.stderr, limit=limit)
 
-    def _take(self, hook: Hook, response: Response, files: list[BoxFile]) -> HookFailed | None:
+    def _add_files(self, hook: Hook, response: Response, files: list[BoxFile]) -> HookFailed | None:
         """Add its files to those of the hooks before it; why they cannot be had, else."""
         if len(response.state.encode()) > self._limits.hook_state:
-            return self._over(hook, f"its state has more than {self._limits.hook_state} bytes", "hook_state")
+            return self._build_error(hook, f"its state has more than {self._limits.hook_state} bytes", "hook_state")
         size = sum(len(file.content) for file in files)
         for file in response.files:
             try:
@@ -261,19 +260,19 @@ class HookRunner:
             size += len(injection.content)
             if size > self._limits.max_inject_bytes:
                 text = f"the files for this box have more than {self._limits.max_inject_bytes} bytes"
-                return self._over(hook, text, "max_inject_bytes")
+                return self._build_error(hook, text, "max_inject_bytes")
             if len(files) > self._limits.max_inject_files:
-                return self._over(hook, f"more than {self._limits.max_inject_files} files for this box", "max_inject_files")
+                return self._build_error(hook, f"more than {self._limits.max_inject_files} files for this box", "max_inject_files")
         return None
 
-    def _over(self, hook: Hook, text: str, name: str) -> HookFailed:
-        return HookFailed(text, path=hook.path, limit=self._hit(name))
+    def _build_error(self, hook: Hook, text: str, name: str) -> HookFailed:
+        return HookFailed(text, path=hook.path, limit=self._build_limit_hit(name))
 
-    def _hit(self, name: str) -> LimitHit:
+    def _build_limit_hit(self, name: str) -> LimitHit:
         return LimitHit(name, getattr(self._limits, name))
 
 
-class _Tape:
+class _HookTap:
     """Puts one run on record, with stars in place of what may be secret (design rule 13); without a recorder it does nothing."""
 
     def __init__(self, recorder: Recorder | None, key: str, request: Request) -> None:
@@ -282,28 +281,28 @@ class _Tape:
         self._request = request
         self._tap: WireTap | None = None
 
-    def started(self, pid: int) -> None:
+    def record_start(self, pid: int) -> None:
         if self._recorder is not None:
             self._learn(self._request.state)
-            self._tap = self._recorder.wire(f"hook:{self._key}", kind="hook", dialect="hookproto", pid=pid, framing="bodies")
-            masked = Request(self._request.event, self._request.box, _stars(self._request.state))
-            self._tap.body("sent", request_bytes(masked))
+            self._tap = self._recorder.open_tap(f"hook:{self._key}", kind="hook", dialect="hookproto", pid=pid, framing="bodies")
+            masked = Request(self._request.event, self._request.box, _mask(self._request.state))
+            self._tap.record_body("sent", encode_request(masked))
 
-    def answered(self, response: Response) -> None:
+    def record_answer(self, response: Response) -> None:
         if self._tap is not None:
-            self._learn(response.state, *map(_text, response.files))
+            self._learn(response.state, *map(_find_text, response.files))
             files = [
-                File(file.path, _stars(file.content), _stars(file.content_base64), file.mode, file.uid, file.gid)
+                File(file.path, _mask(file.content), _mask(file.content_base64), file.mode, file.uid, file.gid)
                 for file in response.files
             ]
-            self._tap.body("received", response_bytes(Response(files, _stars(response.state))))
+            self._tap.record_body("received", encode_response(Response(files, _mask(response.state))))
 
-    def unread(self, size: int) -> None:
+    def record_unread(self, size: int) -> None:
         """What is no response may be anything: only its size is kept."""
         if self._tap is not None:
-            self._tap.body("received", b'"%d bytes that are no response"' % size)
+            self._tap.record_body("received", b'"%d bytes that are no response"' % size)
 
-    def ended(self, failure: HookFailed | None, ran: HookExit | None = None) -> None:
+    def record_end(self, failure: HookFailed | None, ran: HookExit | None = None) -> None:
         if self._tap is not None:
             self._tap.end(cause=failure, exit=ran and ran.status, stderr=ran.stderr if ran else "")
 
@@ -312,13 +311,13 @@ class _Tape:
             self._recorder.secrets.add(*((f"hook {self._key}", value) for value in values if len(value) in _SECRET))
 
 
-def answer_place(home: str, generation: str, limits: Limits) -> str:
+def choose_answer_place(home: str, generation: str, limits: BoxLimits) -> str:
     """Where the answers of the create hooks of a box are while they run: how their names begin.
 
     In memory: they outlive us there as well, and credentials do not get on a disk. Where that is not ours alone, or is nearly
     full, beside the boxes.
     """
-    in_memory, beside = answer_places(home, generation)
+    in_memory, beside = list_answer_places(home, generation)
     folder = os.path.dirname(in_memory)
     try:
         with suppress(FileExistsError):
@@ -334,30 +333,30 @@ def answer_place(home: str, generation: str, limits: Limits) -> str:
     return beside
 
 
-def answer_places(home: str, generation: str) -> tuple[str, str]:
+def list_answer_places(home: str, generation: str) -> tuple[str, str]:
     """Where they may be: another process may have found another place good."""
     memory = f"/dev/shm/serai-{os.geteuid()}"  # noqa: S108  (looked at before it is used)
     return os.path.join(memory, generation), os.path.join(home, "answers", generation)
 
 
-def _path(place: str, index: int) -> str:
+def _build_path(place: str, index: int) -> str:
     return f"{place}-{index}"
 
 
-def _new_answer(path: str) -> AnswerFile:
+def _create_answer(path: str) -> AnswerFile:
     try:
-        return AnswerFile.at(path)
+        return AnswerFile.create(path)
     except OSError as error:
         hint = "make the folder writable, and first recover what may lie there"
         raise NotWritten(f"there is no place for a hook's answer: {error.strerror}", who=path, hint=hint) from None
 
 
-async def _aside(size: int, work: Callable[[], Result]) -> Result:
+async def _run_by_size(size: int, work: Callable[[], Result]) -> Result:
     """Do it at once when it is short, in a thread when it is long."""
     return work() if size < _LONG else await asyncio.to_thread(work)
 
 
-def _not_started(path: str, error: SpawnFailed) -> str:
+def _describe_spawn_error(path: str, error: SpawnFailed) -> str:
     if not error.errno:
         return error.message
     if error.errno == ENOENT and "/" not in path:
@@ -365,26 +364,26 @@ def _not_started(path: str, error: SpawnFailed) -> str:
     return f"fork/exec {path}: {os.strerror(error.errno).lower()}"
 
 
-def _cause(status: ExitStatus | None) -> str:
+def _describe_exit(status: ExitStatus | None) -> str:
     if status is None or status.signal is None:
         return str(status or ExitStatus())
     return f"signal: {(strsignal(status.signal) or str(status.signal)).lower()}"
 
 
-def _last(text: str, size: int) -> str:
+def _cut_to_tail(text: str, size: int) -> str:
     """The last of a text, at most so many bytes of it."""
     data = text.encode(errors="replace")
     return text if len(data) <= size else "…" + data[len(data) - size + len("…".encode()) :].decode(errors="ignore")
 
 
-def _without(text: str, *secrets: str) -> str:
+def _mask_secrets(text: str, *secrets: str) -> str:
     """The text with stars where a line of a secret stands; what is shorter than any secret is let be."""
     for line in {line.strip() for secret in secrets for line in secret.splitlines() if len(line.strip()) >= _SHORTEST}:
         text = text.replace(line, "*" * len(line))
     return text
 
 
-def _text(file: File) -> str:
+def _find_text(file: File) -> str:
     """Its content, where that is a text that may be a credential; else nothing."""
     if len(file.content_base64) > 2 * _SECRET.stop:
         return ""
@@ -395,5 +394,5 @@ def _text(file: File) -> str:
         return ""
 
 
-def _stars(text: str) -> str:
+def _mask(text: str) -> str:
     return "*" * len(text.encode())

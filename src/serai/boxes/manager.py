@@ -35,14 +35,14 @@ from serai.boxes import ownership
 from serai.boxes.backend import DEFAULT, Backend, BackendBox, BoxResources, open_backend
 from serai.boxes.backends.local import LocalBackend
 from serai.boxes.box_client import BoxClient, ExecResult
-from serai.boxes.box_records import BoxRecord, BoxStore, KeyFile, check_id, new_token, now, token_hash
-from serai.boxes.hooks import Hook, HookRunner, answer_place
+from serai.boxes.box_records import BoxRecord, BoxStore, KeyFile, check_id, hash_token, make_token, now
+from serai.boxes.hooks import Hook, HookRunner, choose_answer_place
 from serai.boxes.ownership import BoxHolder, DirectHolder, KeeperHolder, run_to_completion
 from serai.boxes.teardown import BoxTeardown
 from serai.dialects import hookproto
 from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BadSettings, BoxNotFound, BoxRefused, Closed, SeraiError
-from serai.limits import Limits
+from serai.limits import BoxLimits, Limits
 from serai.wire import process_tree
 from serai.wire.plain_process import PlainSpawner
 
@@ -84,7 +84,7 @@ class Box:
         if halted:
             verb = {"paused": "resume", "frozen": "thaw"}[halted]
             raise BoxRefused(f'box "{self.id}" is {halted}; {verb} it before running commands', who=self.id)
-        return self.instance.control()
+        return self.instance.get_client()
 
     async def exec(
         self,
@@ -120,7 +120,7 @@ class Box:
 
     async def refresh(self, **changes: object) -> BoxRecord:
         """Put on record what its backend sees of it now."""
-        seen = self.instance.meta()
+        seen = self.instance.observe()
         observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
         await self._boxes.do(BoxStore.change, self.generation, **observed, **changes)
         self.record = await self._boxes.record(self.generation)
@@ -159,7 +159,7 @@ class Boxes:
         hooks: Sequence[Hook] = (),
         most: int = 0,
         key_file: str | None = None,
-        limits: Limits | None = None,
+        limits: BoxLimits | None = None,
         recorder: Callable[[], Recorder | None] | Recorder | None = None,
     ) -> None:
         """`hooks` run for every box; `most` boxes at once, 0 for any number; `key_file` encrypts hook state at rest.
@@ -171,10 +171,10 @@ class Boxes:
         self.hooks = tuple(hook.settled() for hook in hooks)
         self.most = most
         self.key_file = key_file
-        self.limits = limits or Limits()
+        self.limits = limits or BoxLimits()
         self._recorder = recorder
         self.spawner = PlainSpawner(self.limits)
-        self.owner = ownership.new_manager()
+        self.owner = ownership.make_manager_name()
         self._backends: dict[str, Backend] = {}
         self._thread = ThreadPoolExecutor(1, "serai-boxes")  # SQLite may wait for another process; the loop must not
         self._store: BoxStore | None = None
@@ -187,7 +187,7 @@ class Boxes:
     @classmethod
     def usual(cls, **changes: Any) -> Boxes:
         """As the person's settings have it (`[boxes]` of config.toml), with these changes."""
-        return cls(**{**read(paths.read_settings()), **changes})
+        return cls(**{**read_settings(paths.read_settings()), **changes})
 
     @property
     def recorder(self) -> Recorder | None:
@@ -205,7 +205,7 @@ class Boxes:
     async def open(self, *, settle: bool = True) -> None:
         loop = asyncio.get_running_loop()
         try:
-            sealer = KeyFile(self.key_file).looked_at() if self.key_file else None
+            sealer = KeyFile(self.key_file).check() if self.key_file else None
             self._store = await loop.run_in_executor(self._thread, BoxStore, self.home, sealer)
             if settle:
                 await self.teardown.recover()
@@ -225,7 +225,7 @@ class Boxes:
         if waiting := [*self._making.values(), *self._steady]:
             await asyncio.wait(waiting)
         for box in list(self._owned.values()):
-            await self._tell(self.teardown.end(box.record))
+            await self._log_end(self.teardown.end(box.record))
         await self.teardown.finish()
         for backend in self._backends.values():
             await backend.close()
@@ -272,9 +272,9 @@ class Boxes:
         check_id(box_id)
         if ttl is not None and not ttl > 0:
             raise BoxRefused(f"a time to live of {ttl} s is none", who=box_id)
-        token = new_token()
+        token = make_token()
         record = BoxRecord(
-            token_hash=token_hash(token),
+            token_hash=hash_token(token),
             generation=secrets.token_hex(8),
             box_id=box_id,
             backend=backend or self.backend_name,
@@ -310,8 +310,8 @@ class Boxes:
             await self.do(BoxStore.reserve, record, self.most)
             injected = [*files, *await self._ask_hooks(runner, record, states)]
             box = Box(self, record, await backend.provision(record.wanted, self.holder(record)), token)
-            told = await box.instance.control().init(
-                _ownable(_last_wins(injected), backend), env=record.env, script=script, script_timeout=self.limits.box_script
+            told = await box.instance.get_client().init(
+                _adapt_owners(_deduplicate(injected), backend), env=record.env, script=script, script_timeout=self.limits.box_script
             )
             trouble = {}
             if told.script_failed:  # the box stays, for somebody to look at it (spec hooks 2.4)
@@ -326,12 +326,12 @@ class Boxes:
         """It is there: on record with its owner, and only then left to that owner."""
         held = box.instance.held
         assert held is not None
-        owner = self.owner if held.owner_pid == os.getpid() else process_tree.identity_of(held.owner_pid)
-        seen = box.instance.meta()
+        owner = self.owner if held.owner_pid == os.getpid() else process_tree.get_identity(held.owner_pid)
+        seen = box.instance.observe()
         observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
         await self.do(BoxStore.register, box.generation, owner=owner, **observed, **changes)
         box.record = await self.record(box.generation)
-        box.instance.resumed()  # before it is left to its keeper, who marks it again should we die just now
+        box.instance.mark_resumed()  # before it is left to its keeper, who marks it again should we die just now
         held.commit()
         if not box.record.kept:
             self.owns(box)
@@ -339,12 +339,12 @@ class Boxes:
     async def _ask_hooks(self, runner: HookRunner, record: BoxRecord, states: dict[str, str]) -> Sequence[BoxFile]:
         """Run the create hooks; each state is on disk before anything is made of the answer that brought it (design rule 14)."""
 
-        async def written(key: str, state: str) -> None:
+        async def store_state(key: str, state: str) -> None:
             states[key] = state
             await self.do(BoxStore.change, record.generation, hook_state=states)
 
         about = hookproto.Box(box_id=record.box_id, description=record.description, image=record.observed_image)
-        outcome = await runner.create(about, answer_place(self.home, record.generation, self.limits), written)
+        outcome = await runner.create(about, choose_answer_place(self.home, record.generation, self.limits), store_state)
         if outcome.error is not None:
             raise outcome.error
         return outcome.files
@@ -361,11 +361,11 @@ class Boxes:
     async def list(self) -> list[BoxRecord]:
         """From the records, refreshed by what the backends see now (spec hooks 3.8); the newest first."""
         await self.teardown.sync()
-        return await self.do(BoxStore.all)
+        return await self.do(BoxStore.list_all)
 
     async def get(self, name: str) -> Box:
         """A box by its id or generation, also one that another process made."""
-        record = await self._named(name)
+        record = await self._find_record(name)
         if record.lifecycle == "terminated":
             raise BoxRefused(f'box "{record.box_id}" is terminated (it no longer exists): {record.last_error}', who=record.box_id)
         if record.lifecycle == "creating":
@@ -376,9 +376,9 @@ class Boxes:
 
     async def record(self, name: str) -> BoxRecord:
         """What is on record of a box, by its generation or its id."""
-        return await self.do(BoxStore.by_generation, name) or await self._named(name)
+        return await self.do(BoxStore.find_by_generation, name) or await self._find_record(name)
 
-    async def _named(self, name: str) -> BoxRecord:
+    async def _find_record(self, name: str) -> BoxRecord:
         found = await self.do(BoxStore.get, name)
         if found is None:
             raise BoxNotFound(f'no box found with box ID "{name}" (it may have expired, or was created without a box ID)', who=name)
@@ -388,11 +388,11 @@ class Boxes:
 
     async def pause(self, name: str) -> BoxRecord:
         """Stop its processes, keep its disk; its time to live stands still meanwhile."""
-        return await self._steadily(self._pause(await self.get(name)))
+        return await self._run_shielded(self._pause(await self.get(name)))
 
     async def resume(self, name: str) -> BoxRecord:
         """Start it again from its disk. Its init script does not run again; injected files are on the disk (spec hooks 3.5)."""
-        return await self._steadily(self._resume(await self.get(name)))
+        return await self._run_shielded(self._resume(await self.get(name)))
 
     async def freeze(self, name: str) -> BoxRecord:
         """Let its processes stand still where they are; memory is kept. Not a pause."""
@@ -433,14 +433,14 @@ class Boxes:
         expires = record.expires_at if record.time_left is None else time.time() + record.time_left
         try:
             await box.instance.resume(self.holder(replace(record, expires_at=expires), abandoned="stop"))
-            await box.instance.control().init([], env=record.env)
+            await box.instance.get_client().init([], env=record.env)
             await self._register(box, time_left=None, expires_at=expires)
         except BaseException:
-            await run_to_completion(self._still_paused(box))
+            await run_to_completion(self._pause_again(box))
             raise
         return await box.refresh()
 
-    async def _still_paused(self, box: Box) -> None:
+    async def _pause_again(self, box: Box) -> None:
         """A resume that came to nothing leaves the box as it was."""
         try:
             await box.instance.pause()
@@ -451,7 +451,7 @@ class Boxes:
     def _check_free(self, record: BoxRecord) -> None:
         """Whether we may halt it: its keeper's it may be, but no other manager's."""
         if record.owner != self.owner and ownership.is_manager(record.owner) and process_tree.is_alive(record.owner):
-            pid = process_tree.identity_pid(record.owner)
+            pid = process_tree.parse_identity_pid(record.owner)
             raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid}', who=record.box_id)
 
     # -- ending -------------------------------------------------------------------------------------------------------------------
@@ -463,7 +463,7 @@ class Boxes:
         """
         if self._closing is not None and self._closing.done():
             return ""  # all that was ours has ended
-        return await self._steadily(self.teardown.destroy(name))
+        return await self._run_shielded(self.teardown.destroy(name))
 
     # -- for making and settling --------------------------------------------------------------------------------------------------
 
@@ -480,7 +480,7 @@ class Boxes:
 
     def backend(self, name: str) -> Backend:
         if name not in self._backends:
-            self._backends[name] = open_backend(name, self.home, self.limits, self._control)
+            self._backends[name] = open_backend(name, self.home, self.limits, self._open_client)
         return self._backends[name]
 
     def runner(self, hooks: Sequence[Hook]) -> HookRunner:
@@ -489,7 +489,7 @@ class Boxes:
     def holder(self, record: BoxRecord, *, abandoned: Literal["settle", "stop"] = "settle") -> BoxHolder:
         if not record.kept:
             return DirectHolder(self.spawner, self.limits)
-        settle, expires = self.teardown.command(), record.expires_at
+        settle, expires = self.teardown.build_command(), record.expires_at
         return KeeperHolder(self.limits, environ=os.environ, settle=settle, expires_at=expires, abandoned=abandoned)
 
     def owns(self, box: Box) -> None:
@@ -516,33 +516,33 @@ class Boxes:
     def _end_later(self, record: BoxRecord, reason: str) -> None:
         """Its time is over, or it died: somebody should know of this end, but nobody waits for it."""
         if record.generation in self._owned and self._closing is None:
-            self._steadily_in_background(self._tell(self.teardown.end(record, reason)))
+            self._run_in_background(self._log_end(self.teardown.end(record, reason)))
 
-    async def _tell(self, ending: Awaitable[str]) -> None:
+    async def _log_end(self, ending: Awaitable[str]) -> None:
         try:
             if failed := await ending:
                 log.warning("a destroy hook failed: %s", failed)
         except SeraiError as error:
             log.warning("a box could not be ended: %s", error)
 
-    async def _steadily(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """What must not stop half-way goes on to its end when the caller is cancelled; closing waits for it."""
         try:
             self._check_open()
         except Closed:
             work.close()
             raise
-        return await asyncio.shield(self._steadily_in_background(work))
+        return await asyncio.shield(self._run_in_background(work))
 
-    def _steadily_in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _run_in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._steady.add(task)
         task.add_done_callback(self._steady.discard)
         return task
 
-    def _control(self, address: str, box_id: str) -> BoxClient:
+    def _open_client(self, address: str, box_id: str) -> BoxClient:
         who = f"box:{box_id}"
-        tap = self.recorder.wire(who, kind="box", dialect="porter", framing="bodies") if self.recorder else None
+        tap = self.recorder.open_tap(who, kind="box", dialect="porter", framing="bodies") if self.recorder else None
         return BoxClient(address, who=who, limits=self.limits, tap=tap)
 
     def forget(self, record: BoxRecord) -> None:
@@ -555,7 +555,7 @@ class Boxes:
             raise Closed("these boxes are closed")
 
 
-def _ownable(files: Sequence[BoxFile], backend: Backend) -> list[BoxFile]:
+def _adapt_owners(files: Sequence[BoxFile], backend: Backend) -> list[BoxFile]:
     """Where a box has one user only, everything in it is that user's: better a box with that than none."""
     if backend.capabilities.ownership == "full":
         return list(files)
@@ -567,7 +567,7 @@ def _ownable(files: Sequence[BoxFile], backend: Backend) -> list[BoxFile]:
     return [replace(file, uid=0, gid=0) for file in files]
 
 
-def _last_wins(files: Sequence[BoxFile]) -> list[BoxFile]:
+def _deduplicate(files: Sequence[BoxFile]) -> list[BoxFile]:
     """Of several files for one path the last counts (spec hooks 1.8)."""
     return list({file.path: file for file in files}.values())
 
@@ -592,7 +592,7 @@ class _Boxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_file: str = ""
 
 
-def read(config: Mapping[str, Any], *, who: str = "") -> dict[str, Any]:
+def read_settings(config: Mapping[str, Any], *, who: str = "") -> dict[str, Any]:
     """What `Boxes` takes, from the settings. Limits are those of the person."""
     who = who or os.path.join(paths.config_folder(), "config.toml")
     try:
@@ -603,14 +603,14 @@ def read(config: Mapping[str, Any], *, who: str = "") -> dict[str, Any]:
     folder = os.path.dirname(who)
     return {
         "backend": found.backend,
-        "hooks": tuple(_hook(hook, folder) for hook in found.hooks),
+        "hooks": tuple(_build_hook(hook, folder) for hook in found.hooks),
         "most": found.max_boxes,
         "key_file": os.path.join(folder, os.path.expanduser(found.key_file)) if found.key_file else None,
         "limits": limits,
     }
 
 
-def _hook(given: str | _Hook, folder: str) -> Hook:
+def _build_hook(given: str | _Hook, folder: str) -> Hook:
     """Its path begins where the settings are, not where somebody happens to be."""
     hook = _Hook(given) if isinstance(given, str) else given
     return Hook(os.path.expanduser(hook.path), hook.name, hook.env, hook.env_clear).settled(folder)

@@ -21,15 +21,15 @@ from typing import Any, Literal, Protocol
 
 from serai import version
 from serai.errors import BadFrame, BoxFailed, LimitHit, Refused
-from serai.limits import Limits
+from serai.limits import BoxLimits
 from serai.wire.plain_process import DetachedProcess
 from serai.wire.process import Child, Launch, Spawner
-from serai.wire.process_tree import own_identity
+from serai.wire.process_tree import get_own_identity
 
 _HOME = str(Path(version.__file__).parents[1])
 
 
-def program_command(module: str, function: str = "main", *, alone: bool = True) -> list[str]:
+def build_program_command(module: str, function: str = "main", *, alone: bool = True) -> list[str]:
     """A command line that calls a function of ours with the arguments that are added to it.
 
     Imported and not run as a script, which would be compiled each time. `alone`: with the standard library only, which is quicker,
@@ -55,10 +55,10 @@ async def ask_keeper(folder: str, verb: str, *, timeout: float) -> dict[str, Any
         connection.setblocking(False)
         try:
             async with asyncio.timeout(timeout):
-                await _connected(connection, f"/proc/self/fd/{at}/keeper.sock")
+                await _connect(connection, f"/proc/self/fd/{at}/keeper.sock")
                 body = json.dumps({"verb": verb}).encode()
                 await loop.sock_sendall(connection, struct.pack(">I", len(body)) + body)
-                return await _answer(connection, folder)
+                return await _read_answer(connection, folder)
         except (FileNotFoundError, ConnectionError):
             return None
         except TimeoutError:
@@ -71,7 +71,7 @@ async def ask_keeper(folder: str, verb: str, *, timeout: float) -> dict[str, Any
             os.close(at)
 
 
-async def _connected(connection: socket.socket, path: str) -> None:
+async def _connect(connection: socket.socket, path: str) -> None:
     """The loop's own way takes a queue that is full for a connection."""
     while True:
         try:
@@ -82,7 +82,7 @@ async def _connected(connection: socket.socket, path: str) -> None:
             return
 
 
-async def _answer(connection: socket.socket, folder: str) -> dict[str, Any] | None:
+async def _read_answer(connection: socket.socket, folder: str) -> dict[str, Any] | None:
     loop = asyncio.get_running_loop()
     received = b""
     while piece := await loop.sock_recv(connection, 65536):
@@ -147,7 +147,7 @@ async def run_to_completion(work: Coroutine[None, None, None]) -> None:
 class DirectHolder:
     """We hold it: our spawner's watchdog and the launcher's lifeline end it with us."""
 
-    def __init__(self, spawner: Spawner, limits: Limits) -> None:
+    def __init__(self, spawner: Spawner, limits: BoxLimits) -> None:
         self._spawner = spawner
         self._limits = limits
 
@@ -155,7 +155,7 @@ class DirectHolder:
         launch = Launch(argv=argv, env={"SERAI_BOX": generation}, who=f"box {box_id}", stderr=log)
         child = await self._spawner.spawn(launch)
         try:
-            _check(await _line(child.stdout, self._limits, box_id), box_id)
+            _check_started(await _read_line(child.stdout, self._limits, box_id), box_id)
         except BaseException:
             await asyncio.shield(child.close())
             raise
@@ -163,7 +163,7 @@ class DirectHolder:
 
 
 class _Owned:
-    def __init__(self, child: Child, limits: Limits) -> None:
+    def __init__(self, child: Child, limits: BoxLimits) -> None:
         self._child = child
         self._limits = limits
 
@@ -192,7 +192,7 @@ class KeeperHolder:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: BoxLimits,
         *,
         environ: Mapping[str, str],
         settle: Sequence[str],
@@ -216,14 +216,14 @@ class KeeperHolder:
             "stop": self._limits.box_stop,
         }
         launch = Launch(
-            argv=[*program_command("programs.keeper"), json.dumps(config)],
+            argv=[*build_program_command("programs.keeper"), json.dumps(config)],
             env=self._environ,
             who=f"the keeper of box {box_id}",
             stderr=log,
         )
         keeper = DetachedProcess(launch)
         try:
-            _check(await _line(keeper.stdout, self._limits, box_id), box_id)
+            _check_started(await _read_line(keeper.stdout, self._limits, box_id), box_id)
         except BaseException:
             # Gone before anything else is done: what it still starts would take the place of another that we start.
             with contextlib.suppress(OSError):
@@ -236,7 +236,7 @@ class KeeperHolder:
 class KeptBox:
     """A box that a keeper holds; also one that another process started."""
 
-    def __init__(self, folder: str, limits: Limits, keeper: DetachedProcess | None = None) -> None:
+    def __init__(self, folder: str, limits: BoxLimits, keeper: DetachedProcess | None = None) -> None:
         self._folder = folder
         self._limits = limits
         self._keeper = keeper
@@ -264,13 +264,13 @@ class KeptBox:
 
     async def end(self) -> None:
         """Also when there is no keeper any more: then nothing holds the box, and the launcher ended it."""
-        await self._have_it_end("stop")
+        await self._request_end("stop")
 
     async def pause(self) -> bool:
         """Have its keeper mark it as paused and end its processes; False when there is no keeper."""
-        return await self._have_it_end("pause")
+        return await self._request_end("pause")
 
-    async def _have_it_end(self, verb: str) -> bool:
+    async def _request_end(self, verb: str) -> bool:
         patience = self._limits.box_stop * 3
         if await ask_keeper(self._folder, verb, timeout=patience) is not None:
             return True
@@ -279,7 +279,7 @@ class KeptBox:
         return False
 
 
-async def _line(descriptor: int, limits: Limits, box_id: str) -> bytes:
+async def _read_line(descriptor: int, limits: BoxLimits, box_id: str) -> bytes:
     """The launcher's line. Everything else that can be wrong with its start is told here too."""
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[None] = loop.create_future()
@@ -302,7 +302,7 @@ async def _line(descriptor: int, limits: Limits, box_id: str) -> bytes:
     return found
 
 
-def _check(line: bytes, box_id: str) -> None:
+def _check_started(line: bytes, box_id: str) -> None:
     try:
         told = json.loads(line)
         if told.get("ready"):
@@ -313,9 +313,9 @@ def _check(line: bytes, box_id: str) -> None:
     raise BoxFailed(message, who=f"box {box_id}", hint=hint)
 
 
-def new_manager() -> str:
+def make_manager_name() -> str:
     """A name for one manager in this process: there may be several. A keeper's name has no such ending."""
-    return f"{own_identity()}#{secrets.token_hex(4)}"
+    return f"{get_own_identity()}#{secrets.token_hex(4)}"
 
 
 def is_manager(owner: str) -> bool:
@@ -324,4 +324,4 @@ def is_manager(owner: str) -> bool:
 
 def is_here(owner: str) -> bool:
     """Whether it is this process, whatever it was before: a keeper becomes the one that settles."""
-    return owner.partition("#")[0] == own_identity()
+    return owner.partition("#")[0] == get_own_identity()

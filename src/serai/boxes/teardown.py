@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from serai.boxes import ownership
 from serai.boxes.backend import BACKENDS, BoxObservation
-from serai.boxes.backends.local import log_path
-from serai.boxes.box_records import BoxRecord, BoxStore, moment, now
-from serai.boxes.hooks import answer_places
-from serai.boxes.ownership import program_command
+from serai.boxes.backends.local import build_log_path
+from serai.boxes.box_records import BoxRecord, BoxStore, format_time, now
+from serai.boxes.hooks import list_answer_places
+from serai.boxes.ownership import build_program_command
 from serai.dialects import hookproto
 from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, NotRecorded, NotWritten, SeraiError
 from serai.limits import Limits
@@ -74,10 +74,10 @@ class BoxTeardown:
         Raises an error of its backend. The box must be the caller's (`claim`): so nobody else is at it. A create that is rolled
         back may have lost its record; then what the caller knows of it counts.
         """
-        fresh = await self._boxes.do(BoxStore.by_generation, record.generation)
+        fresh = await self._boxes.do(BoxStore.find_by_generation, record.generation)
         if fresh is None and record.lifecycle != "creating":
             return ""
-        record = await self._with_lost_answers(fresh) if fresh else record
+        record = await self._recover_answers(fresh) if fresh else record
         if record.unreadable:
             raise NotWritten(f"box {record.box_id} is not ended without its hooks: {record.unreadable}", who=self._boxes.home)
         owned = self._boxes.owned(record.generation)
@@ -121,7 +121,7 @@ class BoxTeardown:
                     self._boxes.forget(record)
                     return str(answer.get("failed", ""))
             if time.monotonic() > until:  # somebody is at it already
-                hint = f"kill {process_tree.identity_pid(record.owner)}, then try again"
+                hint = f"kill {process_tree.parse_identity_pid(record.owner)}, then try again"
                 raise BoxFailed("whoever ends it does not come to an end", who=f"box {record.box_id}", hint=hint)
             await asyncio.sleep(_LOOK)
 
@@ -132,21 +132,21 @@ class BoxTeardown:
                 await (await backend.find(name)).destroy()
         return ""
 
-    async def _with_lost_answers(self, record: BoxRecord) -> BoxRecord:
+    async def _recover_answers(self, record: BoxRecord) -> BoxRecord:
         """A manager that was killed between a hook's answer and the record of it left the answer in a file."""
         if record.lifecycle != "creating":
             return record
         runner, keys = self._boxes.runner(record.hooks), [hook.key for hook in record.hooks]
-        for place in answer_places(self._boxes.home, record.generation):
+        for place in list_answer_places(self._boxes.home, record.generation):
             if lost := await runner.recover(place, keys):
                 await self._boxes.do(BoxStore.change, record.generation, hook_state={**lost, **record.hook_state})
             runner.forget(place)
-        return await self._boxes.do(BoxStore.by_generation, record.generation) or record
+        return await self._boxes.do(BoxStore.find_by_generation, record.generation) or record
 
     async def _tell_hooks(self, record: BoxRecord) -> str:
         done = list(record.hooks_done)
 
-        async def told(key: str) -> None:
+        async def store_done(key: str) -> None:
             done.append(key)
             with contextlib.suppress(BoxNotFound):
                 await self._boxes.do(BoxStore.change, record.generation, hooks_done=done)
@@ -154,7 +154,7 @@ class BoxTeardown:
         # After a normal life only the id (spec hooks 1.3); after a create that failed what it was to be.
         undone = record.description if record.lifecycle == "creating" else ""
         about = hookproto.Box(box_id=record.box_id, description=undone)
-        failed = await self._boxes.runner(record.hooks).destroy(about, record.hook_state, done=frozenset(done), on_done=told)
+        failed = await self._boxes.runner(record.hooks).destroy(about, record.hook_state, done=frozenset(done), on_done=store_done)
         untold = [hook.key for hook in record.hooks if record.hook_state.get(hook.key) and hook.key not in done]
         if untold:  # the machine would not start it: that is no answer of the hook's, so it is still to be told
             raise BoxFailed(f"its hook {untold[0]} could not be run: {failed}", who=f"box {record.box_id}", hint="destroy it again")
@@ -162,14 +162,14 @@ class BoxTeardown:
 
     async def recover(self) -> None:
         """End every box whose owner is dead and forget old tombstones, at the next start. One bad box does not keep the others."""
-        old = moment(time.time_ns() - self._boxes.limits.box_tombstone * _DAY * 1_000_000_000)
-        for record in await self._boxes.do(BoxStore.all):
+        old = format_time(time.time_ns() - self._boxes.limits.box_tombstone * _DAY * 1_000_000_000)
+        for record in await self._boxes.do(BoxStore.list_all):
             try:
                 if record.lifecycle == "terminated":
                     if (record.observed_at or "") < old:
                         await self._boxes.do(BoxStore.delete, record.generation)
                         self._remove_log(record)
-                elif not process_tree.is_alive(record.owner) and not await self._paused(record):
+                elif not process_tree.is_alive(record.owner) and not await self._is_paused(record):
                     await self._settle(record)
             except SeraiError as error:
                 log.warning("box %s cannot be settled now: %s", record.box_id, error)
@@ -179,7 +179,7 @@ class BoxTeardown:
             log.info("box %s: its owner is gone, it is settled now", record.box_id)
             await self.end(record, "its keeper died" if record.kept else "")
 
-    async def _paused(self, record: BoxRecord) -> bool:
+    async def _is_paused(self, record: BoxRecord) -> bool:
         """A kept box that is paused needs nobody, and nobody may take it away (spec hooks 3.5)."""
         if not record.kept or record.lifecycle != "running":
             return False
@@ -190,7 +190,7 @@ class BoxTeardown:
 
     async def sync(self) -> None:
         """Fold in what the backends see now (spec hooks 3.8). A backend that cannot be asked concludes nothing."""
-        records = await self._boxes.do(BoxStore.all)
+        records = await self._boxes.do(BoxStore.list_all)
         for name in {record.backend for record in records}:
             try:
                 seen = {box.generation: box for box in await self._boxes.backend(name).list()}
@@ -202,15 +202,15 @@ class BoxTeardown:
                 log.warning("%s has a box without a record, which is left alone: %s", name, seen[stranger].box_id)
             for record in mine:
                 try:
-                    await self._fold(record, seen.get(record.generation))
+                    await self._apply_observation(record, seen.get(record.generation))
                 except SeraiError as error:
                     log.warning("box %s: %s", record.box_id, error)
 
-    async def _fold(self, record: BoxRecord, seen: BoxObservation | None) -> None:
+    async def _apply_observation(self, record: BoxRecord, seen: BoxObservation | None) -> None:
         if seen is None:
-            young = record.created_at > moment(time.time_ns() - int(self._boxes.limits.box_missing * 1e9))
+            young = record.created_at > format_time(time.time_ns() - int(self._boxes.limits.box_missing * 1e9))
             if record.lifecycle == "running" and not young:
-                await self._vanished(record)
+                await self._handle_vanished(record)
             return
         observed: dict[str, object] = {
             "observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now(),
@@ -221,28 +221,28 @@ class BoxTeardown:
             observed |= {"lifecycle": "running", "last_error": "", "hooks_done": []}  # it lives after all, and will end again
         await self._boxes.do(BoxStore.change, record.generation, **observed)
 
-    async def _vanished(self, record: BoxRecord) -> None:
+    async def _handle_vanished(self, record: BoxRecord) -> None:
         """Its backend does not have it any more: a tombstone, once, by whoever looks after it."""
         if record.owner == self._boxes.owner or (not process_tree.is_alive(record.owner) and await self.claim(record)):
             await self.end(record, "it is gone from its backend")
         elif record.kept and not ownership.is_manager(record.owner):
             os.kill(
-                process_tree.identity_pid(record.owner), signal.SIGTERM
+                process_tree.parse_identity_pid(record.owner), signal.SIGTERM
             )  # its keeper settles it; one that does so already is a manager
 
     def _remove_log(self, record: BoxRecord) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(log_path(self._boxes.home, record.generation))
+            os.unlink(build_log_path(self._boxes.home, record.generation))
 
-    def command(self) -> list[str]:
+    def build_command(self) -> list[str]:
         """How a keeper becomes the one that settles. No secret is in it: it shows in a process list."""
         config = {"home": self._boxes.home, "limits": self._boxes.limits.changes(), "key_file": self._boxes.key_file}
-        return [*program_command("teardown", alone=False), json.dumps(config)]
+        return [*build_program_command("teardown", alone=False), json.dumps(config)]
 
 
 def _check_takeable(record: BoxRecord) -> None:
     """Whether a box that somebody else looks after may be ended by us."""
-    pid = process_tree.identity_pid(record.owner)
+    pid = process_tree.parse_identity_pid(record.owner)
     if record.lifecycle == "creating":
         raise BoxRefused(f'box "{record.box_id}" is being created by the process {pid}', who=record.box_id)
     if not record.kept:
@@ -280,7 +280,7 @@ async def _main(config: dict[str, object], generation: str, reason: str) -> str:
     with recorder or contextlib.nullcontext():
         await boxes.open(settle=False)
         try:
-            record = await boxes.do(BoxStore.by_generation, generation)
+            record = await boxes.do(BoxStore.find_by_generation, generation)
             if record is None or not await boxes.teardown.claim(record):  # whoever makes it lives, and sees to it
                 return ""
             return await boxes.teardown.end(record, reason)

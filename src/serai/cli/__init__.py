@@ -27,7 +27,7 @@ def main() -> None:
     except BrokenPipeError:  # whoever read has read enough
         status = 1
     except Exception as error:
-        entry.tell(_said(error))
+        entry.print_error(_format_error(error))
         status = 1
     entry.discard_output()
     sys.exit(status)
@@ -43,13 +43,13 @@ def _run() -> int:
     return 0
 
 
-def _said(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     """What is known of it, as a terminal may show it. What nobody expected is a defect, and goes on."""
     from serai.errors import SeraiError
     from serai.plain_text import escape_line
 
     if isinstance(error, SeraiError):
         return "\n".join(map(escape_line, [f"serai: {error}", *error.hint.splitlines()]))
-    if isinstance(error, OSError) and entry.unwritable(error):
+    if isinstance(error, OSError) and entry.is_unwritable(error):
         return f"serai: cannot write: {error.strerror}"
     raise error

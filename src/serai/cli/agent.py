@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai.cli import console
-from serai.cli.options import JSON, PATH, NonEmptyPath, user_limits
+from serai.cli.options import JSON, PATH, NonEmptyPath, load_user_limits
 from serai.plain_text import escape_text
 
 if TYPE_CHECKING:
@@ -50,24 +50,24 @@ def sessions(*, agent: str, project: str | None, everywhere: bool, limit: int, a
 
     if everywhere and project is not None:
         raise click.UsageError("--project and --all exclude each other")
-    transcripts = _transcripts()
+    transcripts = _open_transcripts()
     where = None if everywhere else project or os.getcwd()
-    found = transcripts.recent_filtered(where, limit, None if everywhere else default_filter)
+    found = transcripts.list_recent(where, limit, None if everywhere else default_filter)
     if as_json:
         for one in found:
-            click.echo(console.json_line(one))
+            click.echo(console.dump_json(one))
     elif found:
-        console.print_table([("id", "begun", "status", "turns", "cost", "title", "folder"), *map(_session_row, found)])
+        console.print_table([("id", "begun", "status", "turns", "cost", "title", "folder"), *map(_build_session_row, found)])
     else:
         console.err(f"there are no sessions {f'of {where}' if where else 'at all'} in {transcripts.root}")
 
 
-def _session_row(one: SessionMetadata) -> tuple[str, ...]:
+def _build_session_row(one: SessionMetadata) -> tuple[str, ...]:
     turns = f"{one.num_turns}{'+' if one.partial else ''}"
     cost = f"${one.total_cost_usd:.2f}" if one.total_cost_usd else "-"
-    title = _line(one.title)
+    title = _collapse_spaces(one.title)
     shown = title if len(title) <= _TITLE else title[: _TITLE - 1] + "…"
-    return one.session_id[:_SHORT], _when(one.start_time), one.status or "-", turns, cost, shown, one.project_path or "?"
+    return one.session_id[:_SHORT], _format_time(one.start_time), one.status or "-", turns, cost, shown, one.project_path or "?"
 
 
 @click.command()
@@ -79,16 +79,16 @@ def show(id: str, *, agent: str, as_json: bool) -> None:
 
     With --json first what is known, then every row as it is in the file.
     """
-    transcripts = _transcripts()
+    transcripts = _open_transcripts()
     id = transcripts.resolve(id)
     if as_json:
-        click.echo(console.json_line(transcripts.get_session(id)))
+        click.echo(console.dump_json(transcripts.get_session(id)))
         for event in transcripts.get_session_events(id):
-            click.echo(_plain(bytes(event.row)))
+            click.echo(_format_json(bytes(event.row)))
         return
     one = transcripts.get_session(id)
-    console.out(_line(one.title) or f"session {one.session_id}")
-    for line in _facts(one):
+    console.out(_collapse_spaces(one.title) or f"session {one.session_id}")
+    for line in _render_facts(one):
         console.out(f"  {line}")
     for who, text in (
         ("you, first", one.first_message),
@@ -96,24 +96,24 @@ def show(id: str, *, agent: str, as_json: bool) -> None:
         (agent, one.last_assistant_message),
     ):
         if text.strip():
-            _say(who, text)
+            _print_message(who, text)
     where = f"cd {shlex.quote(one.project_path)} && " if one.project_path else ""
     console.err(f"to go on with it: {where}serai run --agent {agent} --session {one.session_id} PROMPT")
 
 
-def _facts(one: SessionMetadata) -> Iterator[str]:
+def _render_facts(one: SessionMetadata) -> Iterator[str]:
     yield ", ".join(filter(None, (one.session_id, one.status, one.model, one.version and f"version {one.version}")))
     yield ", ".join(filter(None, (one.project_path, one.git_branch)))
-    times = f"{_when(one.start_time)} to {_when(one.end_time)}"
+    times = f"{_format_time(one.start_time)} to {_format_time(one.end_time)}"
     tokens = f"{one.input_tokens + one.cache_read_tokens + one.cache_creation_tokens} tokens in, {one.output_tokens} out"
     cost = f", ${one.total_cost_usd:.4f}" if one.total_cost_usd else ""
     yield f"{times}, {one.num_turns} turn{'' if one.num_turns == 1 else 's'}, {tokens}{cost}"
     if one.error:
-        yield f"it failed: {_line(one.error)}"
+        yield f"it failed: {_collapse_spaces(one.error)}"
     yield f"{one.file}, {one.size} bytes"
 
 
-def _say(who: str, text: str) -> None:
+def _print_message(who: str, text: str) -> None:
     """Who, and below it what they said, moved to the right: no text can be taken for a heading."""
     click.echo()
     click.secho(who, bold=True)
@@ -124,13 +124,13 @@ def _say(who: str, text: str) -> None:
         click.echo(f"  … and {len(lines) - _LINES} lines more")
 
 
-def _transcripts() -> Transcripts:
+def _open_transcripts() -> Transcripts:
     from serai.agents.drivers.claude.transcripts.reader import Transcripts
 
-    return Transcripts(limits=user_limits())
+    return Transcripts(limits=load_user_limits())
 
 
-def _plain(row: bytes) -> str:
+def _format_json(row: bytes) -> str:
     """A row in one line that is safe on a terminal; not decoded, for a file may have numbers that nothing here can hold."""
     import msgspec
 
@@ -139,11 +139,11 @@ def _plain(row: bytes) -> str:
     return console.escape_json(msgspec.json.format(repair(row) or row, indent=-1).decode())
 
 
-def _line(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
-def _when(at: datetime | None) -> str:
+def _format_time(at: datetime | None) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M:%S}" if at else "?"
 
 
@@ -168,17 +168,17 @@ def list_(*, cwd: str, as_json: bool) -> None:
     `guards` says which of its calls guards and rules see: each of them, those that it asks about, or none; `rewrite` whether they
     can change what is called.
     """
-    from serai.agents.factory import AgentLookup, agent_statuses
+    from serai.agents.factory import AgentLookup, list_agent_statuses
     from serai.app.config import Config
     from serai.wire import event_loop
 
     config = Config.load(cwd)
-    found = event_loop.run(agent_statuses(AgentLookup(os.environ, config.settings, config.limits)))
+    found = event_loop.run(list_agent_statuses(AgentLookup(os.environ, config.settings, config.limits)))
     if as_json:
         for one in found:
-            click.echo(console.json_line(_form(one, used=one.name == config.agent)))
+            click.echo(console.dump_json(_dump_agent(one, used=one.name == config.agent)))
         return
-    console.print_table([_COLUMNS, *(_row(one, used=one.name == config.agent) for one in found)])
+    console.print_table([_COLUMNS, *(_build_row(one, used=one.name == config.agent) for one in found)])
     for one in found:
         if not one.available:
             console.err(f"{one.name}: {one.why}")
@@ -187,7 +187,7 @@ def list_(*, cwd: str, as_json: bool) -> None:
         console.err(f"the settings name the agent {config.agent}, and there is none of that name")
 
 
-def _form(one: AgentStatus, *, used: bool) -> dict[str, Any]:
+def _dump_agent(one: AgentStatus, *, used: bool) -> dict[str, Any]:
     import msgspec
 
     form: dict[str, Any] = {"name": one.name, "available": one.available, "used": used}
@@ -197,7 +197,7 @@ def _form(one: AgentStatus, *, used: bool) -> dict[str, Any]:
     return form | ({"why": one.why, "hint": one.hint} if not one.available else {})
 
 
-def _row(one: AgentStatus, *, used: bool) -> tuple[str, ...]:
+def _build_row(one: AgentStatus, *, used: bool) -> tuple[str, ...]:
     where = ": ".join(filter(None, (one.source, one.path))) if one.available else "not here"
     first = ("*" if used else "", one.name, one.version or "-")
     if (can := one.capabilities) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from unicodedata import east_asian_width
 
 from serai import paths
 from serai.plain_text import escape_line, is_visible
+from serai.toml_writer import to_toml_pairs
 
 if TYPE_CHECKING:
     from serai.model.approvals import Approval, Question
@@ -40,82 +40,78 @@ _ABOUT = {
 _FOR = {"session": "for the session ", "project": "in ", "always": "everywhere"}
 
 
-def own_file() -> str:
+def find_own_file() -> str:
     """Where a person writes rules of their own."""
     from serai.policy.rules import USER_FILE
 
     return os.path.join(paths.config_folder(), USER_FILE)
 
 
-def where(source: str) -> str:
+def describe_source(source: str) -> str:
     """The file or flag that a rule came from."""
     from serai.policy import rules
 
     return "what Serai ships" if source == os.path.join(os.path.dirname(rules.__file__), "default.toml") else source
 
 
-def about(rule: Rule) -> str:
+def format_rule(rule: Rule) -> str:
     """What a rule means, in one line."""
-    parts = [f"{name} {_either(value)}" for name, value in _pairs(rule.to_json())]
+    parts = [f"{name} {_join_alternatives(value)}" for name, value in _iter_pairs(rule.to_json())]
     return ", ".join(parts) or "every call"
 
 
-def rule_lines(rule: Rule) -> Iterator[str]:
+def render_rule(rule: Rule) -> Iterator[str]:
     """A rule in two or three lines."""
-    yield f"{rule.id}: {about(rule)}"
+    yield f"{rule.id}: {format_rule(rule)}"
     if rule.because:
         yield f"  because {rule.because}"
-    yield f"  from {where(rule.source)}"
+    yield f"  from {describe_source(rule.source)}"
 
 
-def lifetime(one: RememberedDecision) -> str:
+def format_lifetime(one: RememberedDecision) -> str:
     """For whom a remembered decision holds, and until when."""
-    until = "until it is forgotten" if one.expires is None else f"until {moment(one.expires)}"
+    until = "until it is forgotten" if one.expires is None else f"until {format_time(one.expires)}"
     return f"{_FOR[one.scope]}{one.key}, {until}"
 
 
-def toml(rule: Rule) -> Iterator[str]:
+def render_toml(rule: Rule) -> Iterator[str]:
     """A rule as it is written into a file."""
     yield "[[rule]]"
-    for key, value in rule.to_json().items():
-        if isinstance(value, Mapping):
-            yield f"{key} = {{ {', '.join(f'{_key(name)} = {_value(text)}' for name, text in value.items())} }}"
-        else:
-            yield f"{key} = {_value(value)}"
+    yield from to_toml_pairs(rule.to_json()).splitlines()
 
 
 # -- what somebody else wrote -----------------------------------------------------------------------------------------------------
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """What a terminal would act upon or not show is spelt out."""
-    return "".join(_spelt(text))
+    return "".join(_escape_chars(text))
 
 
-def name(text: str, most: int = _NAME) -> str:
+def quote_name(text: str, most: int = _NAME) -> str:
     """A name that others chose: what is no plain word stands in quotes, and of a long one there is the beginning and a `…`."""
     if len(text) <= most and _PLAIN.fullmatch(text):
         return text
-    spelt = _spelt(text[:most].replace("\\", "\\\\").replace('"', '\\"'))
-    row, count = next(_pieces(spelt, most))
+    spelt = _escape_chars(text[:most].replace("\\", "\\\\").replace('"', '\\"'))
+    row, count = next(_split_pieces(spelt, most))
     return f'"{row}"' + ("" if count == len(spelt) and len(text) <= most else "…")
 
 
-def fitted(text: str, columns: int) -> str:
+def fit_line(text: str, columns: int) -> str:
     """A text that others chose, in one line of at most so many columns; of a longer one there is the beginning and a `…`."""
-    spelt = _spelt(text[: columns + 1])
-    row, count = next(_pieces(spelt, columns))
-    return row if count == len(spelt) else next(_pieces(spelt, columns - 1))[0] + "…"
+    spelt = _escape_chars(text[: columns + 1])
+    row, count = next(_split_pieces(spelt, columns))
+    return row if count == len(spelt) else next(_split_pieces(spelt, columns - 1))[0] + "…"
 
 
-def block(head: str, text: str, *, whole: bool = True, columns: int = 0) -> Generator[str, None, int]:
+def fold_text(head: str, text: str, *, whole: bool = True, columns: int = 0) -> Generator[str, None, int]:
     """A text that others chose, folded, so that each row has the mark with which `head` ends and none can be taken for ours.
 
     A plus after the mark goes on with the line above. Returned is how many characters were left out, of what is not shown whole.
     `columns`: of the terminal, where it is not the one that shutil knows.
     """
-    margin, before, end = _margin(head), f"  {head} ", 0
-    for number, (row, begins, end_of_row) in enumerate(_rows(text if whole else text[:_CHARACTERS], _room(before, columns))):
+    margin, before, end = _build_margin(head), f"  {head} ", 0
+    for number, (row, begins, end_of_row) in enumerate(_fold(text if whole else text[:_CHARACTERS], _get_room(before, columns))):
         if number == _ROWS and not whole:
             break
         end = end_of_row
@@ -123,11 +119,11 @@ def block(head: str, text: str, *, whole: bool = True, columns: int = 0) -> Gene
     return len(text) - end
 
 
-def first_and_last(head: str, text: str, *, rows: int = _ENDS, columns: int = 0) -> Generator[str, None, int]:
+def fold_ends(head: str, text: str, *, rows: int = _ENDS, columns: int = 0) -> Generator[str, None, int]:
     """The same in at most so many rows: of a longer text its beginning and its end, and between them how much was left out."""
-    margin, before, last = _margin(head), f"  {head} ", rows // 4
-    room = _room(before, columns)
-    found = list(islice(_rows(text[: rows * (room + 1) + 1], room), rows + 1))  # no row has more characters than columns
+    margin, before, last = _build_margin(head), f"  {head} ", rows // 4
+    room = _get_room(before, columns)
+    found = list(islice(_fold(text[: rows * (room + 1) + 1], room), rows + 1))  # no row has more characters than columns
     shown = found if len(found) <= rows else found[: rows - last]
     for number, (row, begins, _) in enumerate(shown):
         yield (f"{margin}{' ' if begins else '+'}" if number else before) + row
@@ -135,49 +131,49 @@ def first_and_last(head: str, text: str, *, rows: int = _ENDS, columns: int = 0)
         return 0
     rest = text[shown[-1][2] :]
     tail = rest[-last * room :]
-    folded = list(_rows(tail, room))
+    folded = list(_fold(tail, room))
     before_it, kept = folded[:-last], folded[-last:]
     left = len(rest) - len(tail) + (before_it[-1][2] if before_it else 0)
-    yield f"  … {counted(left, 'character')} left out …"
+    yield f"  … {format_count(left, 'character')} left out …"
     yield from (f"{margin}{' ' if begins else '+'}{row}" for row, begins, _ in kept)
     return left
 
 
-def own_line(text: str, *, columns: int = 0) -> Iterator[str]:
+def fold_line(text: str, *, columns: int = 0) -> Iterator[str]:
     """A line of ours with something in it that others chose: where it is folded, what follows is marked."""
     margin = "    :+"
-    for number, (row, _) in enumerate(_pieces(_spelt(text), _room(margin, columns))):
+    for number, (row, _) in enumerate(_split_pieces(_escape_chars(text), _get_room(margin, columns))):
         yield (margin if number else "") + row
 
 
-def _margin(head: str) -> str:
-    return " " * (1 + _columns(head)) + head[-1]
+def _build_margin(head: str) -> str:
+    return " " * (1 + _measure_width(head)) + head[-1]
 
 
-def _room(before: str, columns: int = 0) -> int:
+def _get_room(before: str, columns: int = 0) -> int:
     """For what stands after this. The last column stays free: there, terminals do not agree on when a line ends."""
-    return max(_LEAST, _wide(columns) - _columns(before) - 1)
+    return max(_LEAST, _get_width(columns) - _measure_width(before) - 1)
 
 
-def _wide(columns: int) -> int:
+def _get_width(columns: int) -> int:
     return columns or shutil.get_terminal_size().columns
 
 
-def _rows(text: str, room: int) -> Iterator[tuple[str, bool, int]]:
+def _fold(text: str, room: int) -> Iterator[tuple[str, bool, int]]:
     """Each row of a text, whether a line begins with it, and where in the text it ends."""
     end = -1
     for line in text.split("\n"):
         end += 1
-        for number, (row, count) in enumerate(_pieces(_spelt(line, tab=_TAB), room)):
+        for number, (row, count) in enumerate(_split_pieces(_escape_chars(line, tab=_TAB), room)):
             end += count
             yield row, not number, end
 
 
-def _pieces(spelt: list[str], room: int) -> Iterator[tuple[str, int]]:
+def _split_pieces(spelt: list[str], room: int) -> Iterator[tuple[str, int]]:
     """The characters in pieces that fit, each with their number; an empty one when there are none."""
     begun, columns = 0, 0
     for at, char in enumerate(spelt):
-        wide = _columns(char)
+        wide = _measure_width(char)
         if columns + wide > room and at > begun:
             yield "".join(spelt[begun:at]), at - begun
             begun, columns = at, 0
@@ -185,12 +181,12 @@ def _pieces(spelt: list[str], room: int) -> Iterator[tuple[str, int]]:
     yield "".join(spelt[begun:]), len(spelt) - begun
 
 
-def _spelt(text: str, *, tab: str = "\\x09") -> list[str]:
+def _escape_chars(text: str, *, tab: str = "\\x09") -> list[str]:
     """Each character of it as it is shown."""
     return list(text) if is_visible(text) else [tab if char == "\t" else escape_line(char, is_shown=is_visible) for char in text]
 
 
-def _columns(text: str) -> int:
+def _measure_width(text: str) -> int:
     """How wide it is at most: what some terminals show in two columns has two, so that none folds a row once more."""
     return len(text) if text.isascii() else sum(1 if east_asian_width(char) in ("Na", "N", "H") else 2 for char in text)
 
@@ -198,66 +194,66 @@ def _columns(text: str) -> int:
 # -- what is asked ----------------------------------------------------------------------------------------------------------------
 
 
-def call_lines(request: Approval, how: How, *, id: str = "", columns: int = 0) -> Generator[str, None, bool]:
+def render_call(request: Approval, how: How, *, id: str = "", columns: int = 0) -> Generator[str, None, bool]:
     """The arguments of a call, then what was told about it; whether some of that was left out. `id` is that of its row on disk."""
-    from serai.cli.console import json_line
+    from serai.cli.console import dump_json
 
-    cut = yield from _name_of("the tool is called:", request.tool, name(request.tool, TOOL), how, columns)
+    cut = yield from _render_name("the tool is called:", request.tool, quote_name(request.tool, TOOL), how, columns)
     arguments = request.call.arguments
     pairs = list(arguments.items()) if isinstance(arguments, dict) else [("arguments", arguments)]
     shown = pairs[: _ARGUMENTS[how]]
     rows = max(_ROWS, _ENDS // max(1, len(shown)))
-    most = min(_NAME, _wide(columns) // 2 - 8)  # so that on a narrow terminal too there is room for what it names
+    most = min(_NAME, _get_width(columns) // 2 - 8)  # so that on a narrow terminal too there is room for what it names
     for key, value in shown:
-        short = name(key, most)
-        cut |= yield from _name_of("the next is called:", key, short, how, columns)
-        cut |= yield from _told(f"{short} |", value if isinstance(value, str) else json_line(value), how, columns, rows)
+        short = quote_name(key, most)
+        cut |= yield from _render_name("the next is called:", key, short, how, columns)
+        cut |= yield from _render_text(f"{short} |", value if isinstance(value, str) else dump_json(value), how, columns, rows)
     if left := len(pairs) - len(shown):
         cut |= how == "ends"
-        yield f"  … and {counted(left, 'more argument')}" + (f", all with: serai policy pending {id}" if id else "")
+        yield f"  … and {format_count(left, 'more argument')}" + (f", all with: serai policy pending {id}" if id else "")
     for field, head in _ABOUT.items():
         if text := getattr(request, field):
-            cut |= yield from _told(head, text, how, columns)
+            cut |= yield from _render_text(head, text, how, columns)
     return cut
 
 
-def question_lines(request: Question, how: How, *, columns: int = 0) -> Generator[str, None, bool]:
+def render_question(request: Question, how: How, *, columns: int = 0) -> Generator[str, None, bool]:
     """What a question asks; whether some of that was left out."""
     from serai.model.approvals import format_questions
 
     if not request.items:  # what was settled has none any more
         return False
-    return (yield from _told("it asks |", format_questions(request.items), how, columns))
+    return (yield from _render_text("it asks |", format_questions(request.items), how, columns))
 
 
-def _name_of(head: str, text: str, short: str, how: How, columns: int) -> Generator[str, None, bool]:
+def _render_name(head: str, text: str, short: str, how: How, columns: int) -> Generator[str, None, bool]:
     """All of a name that is too long to stand before something; whether it was left out."""
     if not short.endswith("…"):
         return False
-    return True if how == "glance" else (yield from _told(head, text, how, columns))
+    return True if how == "glance" else (yield from _render_text(head, text, how, columns))
 
 
-def _told(head: str, text: str, how: How, columns: int, rows: int = _ROWS) -> Generator[str, None, bool]:
+def _render_text(head: str, text: str, how: How, columns: int, rows: int = _ROWS) -> Generator[str, None, bool]:
     if how == "ends":
-        return bool((yield from first_and_last(head, text, rows=rows, columns=columns)))
-    left = yield from block(head, text, whole=how == "whole", columns=columns)
+        return bool((yield from fold_ends(head, text, rows=rows, columns=columns)))
+    left = yield from fold_text(head, text, whole=how == "whole", columns=columns)
     if left:
-        yield f"  … and {counted(left, 'character')} more"
+        yield f"  … and {format_count(left, 'character')} more"
     return bool(left)
 
 
 # -- small words ------------------------------------------------------------------------------------------------------------------
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def moment(at: float) -> str:
+def format_time(at: float) -> str:
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def _pairs(form: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _iter_pairs(form: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in form.items():
         if key == "input":
             yield from ((f"input {name}", texts) for name, texts in value.items())
@@ -267,18 +263,5 @@ def _pairs(form: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _either(value: str | Iterable[str]) -> str:
+def _join_alternatives(value: str | Iterable[str]) -> str:
     return value if isinstance(value, str) else " or ".join(value)
-
-
-def _value(value: str | Iterable[str]) -> str:
-    return _text(value) if isinstance(value, str) else f"[{', '.join(map(_text, value))}]"
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
-
-
-def _text(text: str) -> str:
-    """As TOML has it, and as a terminal may show it."""
-    return escape_line(json.dumps(text, ensure_ascii=False), lambda char: f"\\U{ord(char):08x}", is_visible)

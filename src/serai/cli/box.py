@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from serai import atomic_file
+from serai.atomic_file import atomic_writer, write_all
 from serai.cli import console
-from serai.cli.options import JSON, ExitCode, NonEmptyPath, run_async, user_limits
+from serai.cli.options import JSON, ExitCode, NonEmptyPath, load_user_limits, run_async
 from serai.errors import NotWritten, Refused, SeraiError
 from serai.plain_text import escape_line
 from serai.record import secret_patterns
@@ -75,15 +75,15 @@ def exec_(*, box_id: str, command: tuple[str, ...], env: tuple[str, ...], as_jso
     before the ID. The status is 125 when the box could not be used, 126 for what is no program, 127 for what is not there. With
     --json the output is collected, at most 64 KiB of each.
     """
-    words = _words(command)
+    words = _parse_command(command)
     if not words:
         raise click.UsageError("which command?")
     argv = ["/bin/sh", "-c", words[0]] if len(words) == 1 else words
-    wishes = dict(options, env=variables(env))
+    wishes = dict(options, env=parse_variables(env))
     _run(_exec_json(box_id, argv, **wishes) if as_json else _exec(box_id, argv, **wishes))
 
 
-def _words(command: tuple[str, ...]) -> list[str]:
+def _parse_command(command: tuple[str, ...]) -> list[str]:
     """The command that follows an ID. A dash at its beginning is rather an option of ours at the wrong place."""
     if command[:1] == ("--",):
         return list(command[1:])
@@ -92,7 +92,7 @@ def _words(command: tuple[str, ...]) -> list[str]:
     return list(command)
 
 
-def variables(pairs: tuple[str, ...]) -> dict[str, str]:
+def parse_variables(pairs: tuple[str, ...]) -> dict[str, str]:
     found = [pair.partition("=") for pair in pairs]
     if not all(name and sign for name, sign, _ in found):
         raise click.BadParameter("give NAME=VALUE", param_hint="--env")
@@ -100,11 +100,11 @@ def variables(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 async def _exec(box_id: str, argv: list[str], *, timeout: float | None, **wishes: Any) -> int:
-    ended = await _ended(box_id, argv, _write_all, timeout, wishes)
+    ended = await _run_command(box_id, argv, write_all, timeout, wishes)
     if ended is None:
         console.err(f"serai: the command took longer than {timeout:g} s")
         return _TIME_UP
-    return _status(ended)
+    return _to_status(ended)
 
 
 async def _exec_json(box_id: str, argv: list[str], *, timeout: float | None, **wishes: Any) -> int:
@@ -112,22 +112,22 @@ async def _exec_json(box_id: str, argv: list[str], *, timeout: float | None, **w
 
     printed = OutputHead()
     try:
-        ended = await _ended(box_id, argv, printed.add, timeout, wishes)
+        ended = await _run_command(box_id, argv, printed.add, timeout, wishes)
         code = _TIME_UP if ended is None else max(ended, -1)
     except Refused as error:
         printed.add(2, f"{error.message}\n".encode())
-        code = _unstartable(error)
+        code = _get_error_status(error)
     form: dict[str, object] = {"stdout": printed[1].decode(errors="replace"), "stderr": printed[2].decode(errors="replace")}
-    console.out(console.json_line(form | {"exit_code": code}))
+    console.out(console.dump_json(form | {"exit_code": code}))
     return 0
 
 
-async def _ended(box_id: str, argv: list[str], sink: Sink, timeout: float | None, wishes: dict[str, Any]) -> int | None:
+async def _run_command(box_id: str, argv: list[str], sink: Sink, timeout: float | None, wishes: dict[str, Any]) -> int | None:
     """The exit code of a command, or the number of the signal that ended it with a minus; None when its time was up."""
-    async with _box(box_id, "exec") as box, await box.control.stream(argv, **wishes) as stream:
+    async with _open_box(box_id, "exec") as box, await box.control.stream(argv, **wishes) as stream:
         try:
             async with asyncio.timeout(timeout):
-                return await _converse(stream, sink, feed=not sys.stdin.isatty())
+                return await _relay_streams(stream, sink, feed=not sys.stdin.isatty())
         except SeraiError:  # a limit on silence is a time-out, too, but not this one
             raise
         except TimeoutError:  # it is hung up already, which ends the command
@@ -139,22 +139,22 @@ async def _ended(box_id: str, argv: list[str], sink: Sink, timeout: float | None
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def shell(*, box_id: str, command: tuple[str, ...]) -> None:
     """A terminal in a box: its shell, or COMMAND. Exit with its status."""
-    _run(_shell(box_id, _words(command) or ["/bin/sh", "-c", "exec $(command -v bash || echo sh) -l"]))
+    _run(_shell(box_id, _parse_command(command) or ["/bin/sh", "-c", "exec $(command -v bash || echo sh) -l"]))
 
 
 async def _shell(box_id: str, argv: list[str]) -> int:
     size = os.get_terminal_size() if sys.stdin.isatty() else os.terminal_size((80, 24))
-    async with _box(box_id, "shell") as box, await box.control.stream(argv, tty=(size.columns, size.lines)) as stream:
+    async with _open_box(box_id, "shell") as box, await box.control.stream(argv, tty=(size.columns, size.lines)) as stream:
         loop = asyncio.get_running_loop()
         with _raw_terminal():
             if sys.stdin.isatty():
                 loop.add_signal_handler(signal.SIGWINCH, lambda: stream.resize(*os.get_terminal_size()))
-            return _status(await _converse(stream, _write_all, feed=True))
+            return _to_status(await _relay_streams(stream, write_all, feed=True))
 
 
-async def _converse(stream: CommandStream, sink: Sink, *, feed: bool) -> int:
+async def _relay_streams(stream: CommandStream, sink: Sink, *, feed: bool) -> int:
     """Our input to the command, its output to the sink, until it ends; its exit code, or minus the signal that ended it."""
-    feeding = _feed(stream) if feed else None
+    feeding = _start_feed(stream) if feed else None
     if feeding is None:
         stream.end_input()
     async for kind, data in stream:
@@ -166,12 +166,12 @@ async def _converse(stream: CommandStream, sink: Sink, *, feed: bool) -> int:
     return stream.exit_code if stream.exit_code is not None else _NOT_RUN
 
 
-def _status(ended: int) -> int:
+def _to_status(ended: int) -> int:
     """As a shell tells it."""
     return ended if ended >= 0 else 128 - ended
 
 
-def _feed(stream: CommandStream) -> asyncio.Task[None]:
+def _start_feed(stream: CommandStream) -> asyncio.Task[None]:
     """Read in a thread: files and terminals of a shell cannot all be waited for by a loop, and must not be made non-blocking.
 
     The thread is left to itself when the command ends before its input, and makes nothing that somebody would have to await.
@@ -182,14 +182,14 @@ def _feed(stream: CommandStream) -> asyncio.Task[None]:
     queue: asyncio.Queue[bytes] = asyncio.Queue()
     taken = threading.Semaphore(1)
 
-    async def give() -> None:
+    async def write_input() -> None:
         with contextlib.suppress(SeraiError):  # whoever reads the output sees it, too
             while data := await queue.get():
                 await stream.write(data)
                 taken.release()
             stream.end_input()
 
-    def read() -> None:
+    def read_input() -> None:
         data = b"-"
         while data:
             taken.acquire()
@@ -202,14 +202,8 @@ def _feed(stream: CommandStream) -> asyncio.Task[None]:
             except RuntimeError:  # all is over
                 return
 
-    threading.Thread(target=read, daemon=True, name="serai-stdin").start()
-    return loop.create_task(give())
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    threading.Thread(target=read_input, daemon=True, name="serai-stdin").start()
+    return loop.create_task(write_input())
 
 
 @contextlib.contextmanager
@@ -237,12 +231,12 @@ def _raw_terminal() -> Iterator[None]:
 def put(*, box_id: str, source: str, target: str, mode: int | None) -> None:
     """Copy a file into a box; `-` is this command's input. TARGET is its path there, or a folder in which it keeps its name."""
     name = "" if source == "-" else os.path.basename(source)
-    with _content(source) as (data, own_mode):
+    with _open_source(source) as (data, own_mode):
         run_async(_put(box_id, data, target + name * target.endswith("/"), name, own_mode if mode is None else mode))
 
 
 @contextlib.contextmanager
-def _content(source: str) -> Iterator[tuple[bytes | BinaryIO, int]]:
+def _open_source(source: str) -> Iterator[tuple[bytes | BinaryIO, int]]:
     """What is in a file, and its permissions. What is large is read while it is sent."""
     if source == "-":
         yield sys.stdin.buffer.read(), 0o644
@@ -261,7 +255,7 @@ def _content(source: str) -> Iterator[tuple[bytes | BinaryIO, int]]:
 
 async def _put(box_id: str, data: bytes | BinaryIO, target: str, name: str, mode: int) -> ExitCode:
     """What the porter will not replace may be a folder: then a file goes into it, by its name."""
-    async with _box(box_id, "put") as box:
+    async with _open_box(box_id, "put") as box:
         try:
             await box.control.put(target, data, mode=mode)
         except Refused as refused:
@@ -286,9 +280,9 @@ def get(*, box_id: str, source: str, target: str) -> None:
 
 
 async def _get(box_id: str, source: str, target: str) -> ExitCode:
-    async with _box(box_id, "get") as box:
+    async with _open_box(box_id, "get") as box:
         if target == "-":
-            await box.control.get_into(source, lambda data: _write_all(1, data))
+            await box.control.get_into(source, lambda data: write_all(1, data))
             return ExitCode.OK
         place = os.path.join(target, os.path.basename(source)) if os.path.isdir(target) else target  # noqa: ASYNC240  (nobody waits)
         try:
@@ -302,15 +296,15 @@ async def _get(box_id: str, source: str, target: str) -> ExitCode:
 
 async def _get_file(box: Box, source: str, place: str) -> None:
     """To a draft first: what breaks off leaves the file that was there as it was."""
-    with atomic_file.atomic_writer(place) as file:
+    with atomic_writer(place) as file:
         found = await box.control.get_into(source, file.write)
         os.fchmod(file.fileno(), found.mode & 0o777)
 
 
 @contextlib.asynccontextmanager
-async def _box(box_id: str, verb: str) -> AsyncIterator[Box]:
+async def _open_box(box_id: str, verb: str) -> AsyncIterator[Box]:
 
-    async with opened(f"serai box {verb} {box_id}") as boxes:
+    async with open_boxes(f"serai box {verb} {box_id}") as boxes:
         yield await boxes.get(box_id)
 
 
@@ -321,27 +315,27 @@ def _run(main: Coroutine[Any, Any, int]) -> None:
     try:
         status = event_loop.run(main)
     except Refused as error:  # by the porter: there is no such program, or it cannot be executed
-        _tell(f"serai: {error.message}")
-        status = _unstartable(error)
+        _print_line(f"serai: {error.message}")
+        status = _get_error_status(error)
     except SeraiError as error:
-        complain(error)
+        print_error(error)
         status = _NOT_RUN
     if status:
         raise click.exceptions.Exit(status)
 
 
-def _unstartable(error: Refused) -> int:
+def _get_error_status(error: Refused) -> int:
     """The status for what the porter could not start, as a shell has it."""
     return 127 if error.message.endswith(_MISSING) else 126
 
 
-def complain(error: SeraiError) -> None:
+def print_error(error: SeraiError) -> None:
     """As `serai.cli.command_table` does it for an error that ends a command."""
     for line in (f"serai: {error}", *error.hint.splitlines()):
-        _tell(line)
+        _print_line(line)
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     """Nothing is masked: it names what the person has named, and `/etc/passwd: …` looks like a password."""
     click.echo(escape_line(line), err=True)
 
@@ -351,7 +345,7 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Size(click.ParamType[int]):
+class SizeType(click.ParamType[int]):
     """Bytes, such as 512M."""
 
     name = "size"
@@ -397,7 +391,7 @@ for _command in (exec_, get, put, shell):
     "--hook", "hooks", type=NonEmptyPath(), multiple=True, help="Run this hook too, after those of the settings; repeatable."
 )
 @click.option("--init", type=NonEmptyPath(exists=True, dir_okay=False), help="A script to run in it at once; it needs a #! line.")
-@click.option("--memory", type=Size(), help="As much memory as it may use, such as 512M.")
+@click.option("--memory", type=SizeType(), help="As much memory as it may use, such as 512M.")
 @click.option("--cpus", type=click.FloatRange(0, min_open=True), help="As many cores, such as 0.5.")
 @click.option("--pids", type=click.IntRange(1), help="As many processes.")
 @click.option("--ttl", type=Span(), help="Destroy it after so long, such as 2h.")
@@ -408,7 +402,7 @@ def create(*, box_id: str, hooks: tuple[str, ...], init: str | None, env: tuple[
     """Make a box that is kept until it is destroyed or its time is over. Without an ID it gets a name."""
     from serai.boxes import Hook
 
-    pairs = variables(env)
+    pairs = parse_variables(env)
     for path in hooks:
         if "/" not in path and os.path.exists(path) and shutil.which(path) is None:
             raise click.BadParameter(f"without a slash it is looked up in the PATH: name it ./{path}", param_hint="--hook")
@@ -420,10 +414,10 @@ def create(*, box_id: str, hooks: tuple[str, ...], init: str | None, env: tuple[
 
 
 async def _create(box_id: str, wishes: dict[str, Any], *, as_json: bool) -> ExitCode:
-    async with opened(f"serai box create {box_id}") as boxes:
+    async with open_boxes(f"serai box create {box_id}") as boxes:
         made = await boxes.create(box_id, kept=True, **wishes)
         if as_json:
-            console.out(console.json_line(made.record.to_json() | {"token": made.token}))
+            console.out(console.dump_json(made.record.to_json() | {"token": made.token}))
         else:
             console.out(made.id)
         if made.record.status == "broken":
@@ -442,27 +436,27 @@ def list_(*, everything: bool, as_json: bool) -> None:
 
 
 async def _list(*, everything: bool, as_json: bool) -> ExitCode:
-    async with opened("serai box list") as boxes:
+    async with open_boxes("serai box list") as boxes:
         records = [record for record in await boxes.list() if everything or record.lifecycle != "terminated"]
     if as_json:
         for record in records:
-            console.out(console.json_line(record.to_json()))
+            console.out(console.dump_json(record.to_json()))
     elif records:
-        console.print_table([("id", "state", "backend", "age", "ends", "description"), *map(_row, records)])
+        console.print_table([("id", "state", "backend", "age", "ends", "description"), *map(_build_row, records)])
     else:
         console.err("there are no boxes; make one: serai box create")
     return ExitCode.OK
 
 
-def _row(record: BoxRecord) -> tuple[str, ...]:
+def _build_row(record: BoxRecord) -> tuple[str, ...]:
     state = f"{record.state} ({record.status})" if record.status == "broken" else record.state
     age = time.time() - datetime.fromisoformat(record.created_at[:26] + "+00:00").timestamp()
-    ends = "" if record.expires_at is None else f"in {_span(record.expires_at - time.time())}"
+    ends = "" if record.expires_at is None else f"in {_format_span(record.expires_at - time.time())}"
     about = record.last_error.splitlines()[0] if record.lifecycle == "terminated" and record.last_error else record.description
-    return (record.box_id, state, record.backend, _span(age), ends, about)
+    return (record.box_id, state, record.backend, _format_span(age), ends, about)
 
 
-def _span(seconds: float) -> str:
+def _format_span(seconds: float) -> str:
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f}{unit}"
@@ -478,15 +472,15 @@ def show(*, box_id: str, as_json: bool) -> None:
 
 
 async def _show(box_id: str, *, as_json: bool) -> ExitCode:
-    async with opened("serai box show") as boxes:
+    async with open_boxes("serai box show") as boxes:
         await boxes.list()
         record = await boxes.record(box_id)
         form = record.to_json()
         if as_json:
-            console.out(console.json_line(form))
+            console.out(console.dump_json(form))
         else:
             console.print_table(
-                [(key, value if isinstance(value, str) else console.json_line(value)) for key, value in form.items()]
+                [(key, value if isinstance(value, str) else console.dump_json(value)) for key, value in form.items()]
             )
     return ExitCode.OK
 
@@ -499,17 +493,17 @@ def destroy(*, box_ids: tuple[str, ...]) -> None:
 
 
 async def _destroy(box_ids: Sequence[str]) -> ExitCode:
-    async with opened("serai box destroy") as boxes:
-        ends = await asyncio.gather(*(_end(boxes, box_id) for box_id in box_ids))
+    async with open_boxes("serai box destroy") as boxes:
+        ends = await asyncio.gather(*(_destroy_one(boxes, box_id) for box_id in box_ids))
     return next((worst for worst in (ExitCode.FAILED, ExitCode.ERROR) if worst in ends), ExitCode.OK)
 
 
-async def _end(boxes: Boxes, box_id: str) -> ExitCode:
+async def _destroy_one(boxes: Boxes, box_id: str) -> ExitCode:
     """Whatever becomes of one, the others go."""
     try:
         failed = await boxes.destroy(box_id)
     except SeraiError as error:
-        complain(error)
+        print_error(error)
         return ExitCode.FAILED
     if failed:
         console.err(f"a destroy hook failed; the box is gone, what the hook made may not be: {failed}")
@@ -517,9 +511,9 @@ async def _end(boxes: Boxes, box_id: str) -> ExitCode:
     return ExitCode.OK
 
 
-def _halting(name: str, doc: str) -> None:
+def _add_command(name: str, doc: str) -> None:
     async def work(box_id: str) -> ExitCode:
-        async with opened(f"serai box {name}") as boxes:
+        async with open_boxes(f"serai box {name}") as boxes:
             await getattr(boxes, name)(box_id)
         return ExitCode.OK
 
@@ -529,10 +523,10 @@ def _halting(name: str, doc: str) -> None:
         run_async(work(box_id))
 
 
-_halting("pause", "Stop a box's processes and keep its disk. Its time to live stands still.")
-_halting("resume", "Start a paused box again from its disk.")
-_halting("freeze", "Let a box's processes stand still, with all they have in memory.")
-_halting("thaw", "Let a frozen box go on.")
+_add_command("pause", "Stop a box's processes and keep its disk. Its time to live stands still.")
+_add_command("resume", "Start a paused box again from its disk.")
+_add_command("freeze", "Let a box's processes stand still, with all they have in memory.")
+_add_command("thaw", "Let a frozen box go on.")
 
 
 @box.command()
@@ -543,12 +537,12 @@ def logs(*, box_id: str) -> None:
 
 
 async def _logs(box_id: str) -> ExitCode:
-    from serai.boxes.backends.local import log_path
+    from serai.boxes.backends.local import build_log_path
 
-    async with opened("serai box logs") as boxes:
+    async with open_boxes("serai box logs") as boxes:
         record = await boxes.record(box_id)
         try:
-            with open(log_path(boxes.home, record.generation), "rb") as file:  # noqa: ASYNC230  (nobody else is here)
+            with open(build_log_path(boxes.home, record.generation), "rb") as file:  # noqa: ASYNC230  (nobody else is here)
                 file.seek(max(0, file.seek(0, 2) - _LOG))
                 text = file.read().decode(errors="replace")
         except FileNotFoundError:
@@ -575,16 +569,16 @@ def backends(*, as_json: bool) -> None:
         gives = backend.capabilities
         if as_json:
             console.out(
-                console.json_line({"backend": name, "works": not backend.missing, "why_not": backend.missing, **asdict(gives)})
+                console.dump_json({"backend": name, "works": not backend.missing, "why_not": backend.missing, **asdict(gives)})
             )
             continue
         console.out(f"{name}: {line}")
-        for text in (f"does not work here: {backend.missing}",) if backend.missing else _gives(gives):
+        for text in (f"does not work here: {backend.missing}",) if backend.missing else _render_capabilities(gives):
             console.out(f"  {text}")
 
 
-def _gives(gives: BackendCapabilities) -> list[str]:
-    limits = [f"{name} for each process" if value == "process" else name for name, value in _limits(gives) if value]
+def _render_capabilities(gives: BackendCapabilities) -> list[str]:
+    limits = [f"{name} for each process" if value == "process" else name for name, value in _list_limits(gives) if value]
     single = "one user, who is root inside" if gives.isolation == "namespaces" else "one user, yourself"
     ownership = "any uid and gid" if gives.ownership == "full" else single
     return [
@@ -595,17 +589,17 @@ def _gives(gives: BackendCapabilities) -> list[str]:
     ]
 
 
-def _limits(gives: BackendCapabilities) -> list[tuple[str, str]]:
+def _list_limits(gives: BackendCapabilities) -> list[tuple[str, str]]:
     return [("memory", gives.limits.memory), ("cpus", gives.limits.cpus), ("processes", gives.limits.pids)]
 
 
 @asynccontextmanager
-async def opened(command: str) -> AsyncIterator[Boxes]:
+async def open_boxes(command: str) -> AsyncIterator[Boxes]:
     """The person's boxes, on record as `command` once there is something to record; what others left is settled first."""
     from serai.boxes.manager import Boxes
     from serai.record import Recorder
 
-    limits = user_limits()
+    limits = load_user_limits()
     with ExitStack() as recording:
 
         def start() -> Recorder | None:

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from serai.cli import console
-from serai.cli.options import JSON, ExitCode, GuestOptions, exit_code_of, guest_options, open_host, run_async
+from serai.cli.options import JSON, ExitCode, GuestOptions, add_guest_options, open_host, run_async, to_exit_code
 from serai.errors import NoCommand
 from serai.model.actions import Action, Display, Insert, OpenPanel, Panel, SubmitPrompt
 from serai.plain_text import escape_text
@@ -21,7 +21,7 @@ def command() -> None:
 
 
 @command.command("list")
-@guest_options
+@add_guest_options
 @JSON
 def list_(*, options: GuestOptions, as_json: bool) -> None:
     """The commands there are, each with its owner."""
@@ -34,7 +34,7 @@ async def _list(options: GuestOptions, *, as_json: bool) -> ExitCode:
         if as_json:
             for name, (guest, about) in commands.items():
                 form = {"name": name, "owner": guest.id, "description": about.description, "state": guest.state}
-                click.echo(console.json_line(form))
+                click.echo(console.dump_json(form))
         else:
             rows = [(f"/{name}", guest.id, " ".join(about.description.split())) for name, (guest, about) in commands.items()]
             console.print_table(rows)
@@ -46,7 +46,7 @@ async def _list(options: GuestOptions, *, as_json: bool) -> ExitCode:
 @command.command("run")
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[ARGS]...")
-@guest_options
+@add_guest_options
 @JSON
 def run_(name: str, arguments: tuple[str, ...], *, options: GuestOptions, as_json: bool) -> None:
     """Run a guest's command and print what it wants done.
@@ -60,18 +60,18 @@ async def _run(name: str, args: str, options: GuestOptions, *, as_json: bool) ->
     surface = _Shown(as_json=as_json)
     async with open_host(options, command=f"serai command run {name}", surface=surface) as host:
         if name not in host.table.commands:
-            hint = console.did_you_mean(name, host.table.commands) or "`serai command list` shows what there is"
+            hint = console.suggest(name, host.table.commands) or "`serai command list` shows what there is"
             raise NoCommand(f"there is no command /{name}", hint=hint)
         outcome = await host.run_command(name, args)
         if as_json:
             more = [one for one in surface.shown if one != outcome.action]
             shown = {"shown": msgspec.to_builtins(more)} if more else {}
-            click.echo(console.json_line(msgspec.to_builtins(outcome) | shown))
+            click.echo(console.dump_json(msgspec.to_builtins(outcome) | shown))
         elif outcome.error:
             click.echo(escape_text(outcome.error), err=True)
         elif outcome.action not in surface.shown:
-            _print(outcome.action)
-    return exit_code_of(outcome.code) if outcome.error else ExitCode.OK
+            _print_action(outcome.action)
+    return to_exit_code(outcome.code) if outcome.error else ExitCode.OK
 
 
 class _Shown(console.NoticeSurface):
@@ -84,14 +84,14 @@ class _Shown(console.NoticeSurface):
     def show(self, display: Display) -> None:
         self.shown.append(display)
         if not self._as_json:
-            console.write_result("\n".join(display.lines()))
+            console.write_result("\n".join(display.format_lines()))
 
 
-def _print(action: Action) -> None:
+def _print_action(action: Action) -> None:
     """What the action means to somebody without a conversation. A notice was shown by the surface; the rest is nothing here."""
     match action:
         case Display():
-            console.write_result("\n".join(action.lines()))
+            console.write_result("\n".join(action.format_lines()))
         case SubmitPrompt(text=text):
             if text.strip():  # blank text is nothing (spec zot 4.2)
                 click.echo("would send to the agent:", err=True)
@@ -99,12 +99,12 @@ def _print(action: Action) -> None:
         case Insert(text=text):
             console.write_result(text)
         case OpenPanel(panel=panel):
-            console.write_result("\n".join(_panel(panel)))
+            console.write_result("\n".join(_render_panel(panel)))
         case _:
             pass
 
 
-def _panel(panel: Panel) -> list[str]:
+def _render_panel(panel: Panel) -> list[str]:
     """A panel as plain text: the title is the guest's name when it has none, the footer stands apart (spec zot 4.6)."""
     title = panel.title or panel.owner.partition(":")[2]
     footer = ["", panel.footer] if panel.footer.strip() else []

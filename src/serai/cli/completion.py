@@ -48,7 +48,7 @@ def completion(shell: str) -> None:
 # -- values -----------------------------------------------------------------------------------------------------------------------
 
 
-def _silently(offer: Callable[[click.Context, str], Iterable[CompletionItem[str]]]) -> Completer:
+def _suppress_errors(offer: Callable[[click.Context, str], Iterable[CompletionItem[str]]]) -> Completer:
     """Whatever goes wrong, nothing is said: the person is in the middle of a line."""
 
     @wraps(offer)
@@ -61,54 +61,54 @@ def _silently(offer: Callable[[click.Context, str], Iterable[CompletionItem[str]
     return complete
 
 
-def _item(value: str, about: str = "") -> CompletionItem[str]:
+def _build_item(value: str, about: str = "") -> CompletionItem[str]:
     line = escape_line(" ".join(about.split())).replace(",", ";")  # fish takes what is behind a comma for something else
     return CompletionItem(value, help=line if len(line) <= _HELP else line[: _HELP - 1] + "…")
 
 
-@_silently
+@_suppress_errors
 def complete_models(ctx: click.Context, incomplete: str) -> Iterator[CompletionItem[str]]:
     """The keys of the catalogue; ids, when no key begins so."""
     from serai.agents.models.catalogue import Catalogue
 
     models = list(Catalogue.load(_environ(ctx)))
     by_key = any(model.key.startswith(incomplete) for model in models)
-    return (_item(model.key if by_key else model.id, model.name) for model in models)
+    return (_build_item(model.key if by_key else model.id, model.name) for model in models)
 
 
-@_silently
+@_suppress_errors
 def complete_agents(ctx: click.Context, incomplete: str) -> Iterator[CompletionItem[str]]:  # noqa: ARG001
     """The agents that there are."""
     from importlib.metadata import entry_points
 
     from serai.agents.factory import AGENTS
 
-    return map(_item, sorted({*AGENTS, *(point.name for point in entry_points(group="serai.agents"))}))
+    return map(_build_item, sorted({*AGENTS, *(point.name for point in entry_points(group="serai.agents"))}))
 
 
-@_silently
+@_suppress_errors
 def complete_sessions(ctx: click.Context, incomplete: str) -> Iterator[CompletionItem[str]]:
     """The sessions of this folder, the newest first."""
     from serai.store.session_folder import SessionFolder
 
-    cwd = _cwd(ctx)
+    cwd = _get_cwd(ctx)
     places = {cwd, os.path.realpath(cwd)}
     found = [one for one in SessionFolder.usual(_environ(ctx)).list() if one.meta.cwd in places and one.id.startswith(incomplete)]
     found.sort(key=lambda one: -one.modified)
-    return (_item(one.id, one.meta.title) for one in found[:_SESSIONS])
+    return (_build_item(one.id, one.meta.title) for one in found[:_SESSIONS])
 
 
-@_silently
+@_suppress_errors
 def complete_guests(ctx: click.Context, incomplete: str) -> Iterator[CompletionItem[str]]:  # noqa: ARG001
     """The names of the guests that are found here; none is started."""
     from serai.host.discovery import find_guests
 
     given = ctx.params.get("guests") or ()
-    found = find_guests(cwd=_cwd(ctx), guests=given, installed=not ctx.params.get("no_installed"), environ=_environ(ctx))
-    return (_item(name, about) for name, about in {guest.name: guest.description for guest in found.all()}.items())
+    found = find_guests(cwd=_get_cwd(ctx), guests=given, installed=not ctx.params.get("no_installed"), environ=_environ(ctx))
+    return (_build_item(name, about) for name, about in {guest.name: guest.description for guest in found.iter_all()}.items())
 
 
-def _cwd(ctx: click.Context) -> str:
+def _get_cwd(ctx: click.Context) -> str:
     """The folder that the line so far names, else the shell's."""
     return os.path.abspath(ctx.params.get("cwd") or ".")
 

@@ -48,7 +48,7 @@ def write_result(text: str) -> None:
     click.echo(escape_text(text) if sys.stdout.isatty() else text, color=True)  # else click would take colours out
 
 
-def json_line(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """One line of JSON that is also safe on a terminal: what it would act upon is escaped, and so are odd bytes of a path."""
     return escape_json(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":")))
 
@@ -61,11 +61,11 @@ def escape_json(text: str) -> str:
 def print_table(rows: Iterable[Sequence[str]]) -> None:
     """Rows in columns on stdout; on a terminal each stays on its line."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in lines([[escape_line(cell) for cell in row] for row in rows], width):
+    for line in render_table([[escape_line(cell) for cell in row] for row in rows], width):
         click.echo(line)
 
 
-def lines(rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
+def render_table(rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
     """The rows of a table, the last column as long as it is; what sticks out of `width` is cut."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -73,7 +73,7 @@ def lines(rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[s
         yield line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
+def suggest(name: str, names: Iterable[str]) -> str:
     """A hint for somebody who mistyped a name; nothing when none is near."""
     from difflib import get_close_matches
 
@@ -81,7 +81,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"there is {', '.join(near)}" if near else ""
 
 
-def notice_lines(notice: Notice) -> Iterator[str]:
+def render_notice(notice: Notice) -> Iterator[str]:
     """A notice line by line. Each line of a guest says whose it is; what goes on with ours is set in, for it may quote somebody."""
     source = notice.source or _OURS
     first, *more = notice.text.expandtabs().split("\n")
@@ -102,13 +102,13 @@ class NoticeSurface:
 
     def act(self, action: Action) -> None:
         if isinstance(action, Notice):
-            for line in notice_lines(action):
+            for line in render_notice(action):
                 click.echo(escape_text(line), err=True)
         elif isinstance(action, Display):
             self.show(action)
 
     def show(self, display: Display) -> None:
-        for line in display.lines():
+        for line in display.format_lines():
             click.echo(escape_text(line), err=True)
 
     def tell(self, event: Event) -> None:

@@ -22,7 +22,7 @@ import click
 from serai.app.app import App
 from serai.boxes import Boxes, Hook
 from serai.cli import record
-from serai.cli.demo_agents import LIMITS, DemoSurface, claude, guests
+from serai.cli.demo_agents import LIMITS, DemoSurface, play_claude, play_guests
 from serai.errors import HookFailed, MachineError
 from serai.model.tools import ToolCall, ToolResult
 from serai.paths import examples_folder
@@ -37,7 +37,7 @@ echo "$(hostname), uid $(id -u); in sight: $(ls -A /home | wc -l) homes, $(ls /p
 """
 
 
-async def boxes(context: DemoContext) -> None:
+async def play_boxes(context: DemoContext) -> None:
     context.begin("box", "A box, with a hook at its birth and death")
     tokens = context.place / "tokens"
     tokens.mkdir()
@@ -47,30 +47,30 @@ async def boxes(context: DemoContext) -> None:
             context.say("machine", f"no boxes here: {missing}", fg="yellow")
             return
         try:
-            await _born_and_gone(context, manager, tokens)
+            await _create_and_destroy(context, manager, tokens)
         except MachineError as error:  # it says no later than usual
             context.say("machine", f"no box here: {error}", fg="yellow")
 
 
-async def _born_and_gone(context: DemoContext, manager: Boxes, tokens: Path) -> None:
-    def count() -> str:
+async def _create_and_destroy(context: DemoContext, manager: Boxes, tokens: Path) -> None:
+    def describe_tokens() -> str:
         return f"tokens at its server: {len(os.listdir(tokens))}"
 
     hook = Hook(
         str(examples_folder("hooks") / "token_sdk.py"), "token", {"TOKENS_DIR": str(tokens), "PATH": context.environ["PATH"]}
     )
     async with manager.box("demo", hooks=[hook]) as box:
-        context.say(hook.name, f"the hook has done its work for the box {box.id}; {count()}")
+        context.say(hook.name, f"the hook has done its work for the box {box.id}; {describe_tokens()}")
         result = await box.exec(COMMAND)
         context.say("box", result.text or result.stderr.decode(errors="replace"), fg="green" if result.exit_code == 0 else "red")
-    context.say(hook.name, f"the box is destroyed; {count()}")
+    context.say(hook.name, f"the box is destroyed; {describe_tokens()}")
     failing = context.place / "fails"
     failing.write_text("#!/bin/sh\necho the licence server is down >&2; exit 3\n")
     failing.chmod(0o755)
     try:
         await manager.create("second", hooks=[hook, Hook(str(failing), "licence")])
     except HookFailed as error:
-        context.say("licence", f"no second box: {error.message}; {count()}", fg="red")
+        context.say("licence", f"no second box: {error.message}; {describe_tokens()}", fg="red")
 
 
 RULES = """
@@ -78,17 +78,17 @@ rule = [{ id = "notes", decide = "allow", tool = "wat_count", because = "to coun
 """
 
 
-class _Teller(DemoSurface):
-    def ended(self, call: ToolCall, result: ToolResult) -> None:
+class _DemoSurface(DemoSurface):
+    def show_end(self, call: ToolCall, result: ToolResult) -> None:
         """Why it failed, without the words before that: which tool it was stands above."""
         text = result.text.partition(" failed closed: ")[2]
         if text:
             self.context.say("notes", f"is ended: {text}", fg="red")
         else:
-            super().ended(call, result)
+            super().show_end(call, result)
 
 
-async def plugins(context: DemoContext) -> None:
+async def play_plugins(context: DemoContext) -> None:
     context.begin("plugin", "A WASM plugin may read in the folder that it was granted, and nowhere else")
     if find_spec("wasmtime") is None:
         context.say("serai", "wasmtime is not installed, so there is no plugin: pip install 'serai[wasm]'", fg="yellow")
@@ -99,18 +99,18 @@ async def plugins(context: DemoContext) -> None:
     (context.project / "secret.txt").write_text("nobody knows\n")
     (context.place / "notes.toml").write_text(RULES)
     plugin = context.place / "notes"
-    teller = _Teller(context)
+    surface = _DemoSurface(context)
     _grant(context, plugin, folder)
     async with App(
-        cwd=context.project, model="parrot", guests=[examples_folder() / "guard-python", plugin], installed=False, surface=teller,
+        cwd=context.project, model="parrot", guests=[examples_folder() / "guard-python", plugin], installed=False, surface=surface,
         policy=context.place / "notes.toml", record=context.recorder, environ=context.environ, limits=LIMITS,
     ) as app:  # fmt: skip
-        teller.enter(app)
+        surface.attach(app)
         [row] = [row for row in app.host.report.guests if row.id == "yoi:notes-wat"]
         context.say("notes", f"is {row.state} after {row.seconds * 1000:.0f} ms in a process that can do nothing else")
-        await teller.submit('How long is the list?\n>> call wat_count {"path": "list.txt"}')
-        await teller.submit('And the file above it?\n>> call wat_count {"path": "../secret.txt"}')
-        await teller.submit('What of this one?\n>> call wat_count {"path": "rm -rf /"}')
+        await surface.submit('How long is the list?\n>> call wat_count {"path": "list.txt"}')
+        await surface.submit('And the file above it?\n>> call wat_count {"path": "../secret.txt"}')
+        await surface.submit('What of this one?\n>> call wat_count {"path": "rm -rf /"}')
 
 
 def _grant(context: DemoContext, plugin: Path, folder: Path) -> None:
@@ -211,41 +211,41 @@ def demo(*, color: bool | None) -> None:
             context.write(click.style(about, bold=True))
             event_loop.run(_play(context))
         with Recording.open("", folder) as recording:
-            _what_is_on_record(context, recording)
+            _show_recording(context, recording)
     left = sum(any(process.carries(tag) for tag in context.tags) for process in process_tree.scan_processes().values())
     gone = f"still there: {place}" if place.exists() else "removed, with the recording"
     context.write("\n" + click.style(f"Processes of this story that are left: {left}. Its folder is {gone}.", bold=True))
 
 
 async def _play(context: DemoContext) -> None:
-    await guests(context)
-    await plugins(context)
-    await claude(context)
-    await boxes(context)
+    await play_guests(context)
+    await play_plugins(context)
+    await play_claude(context)
+    await play_boxes(context)
 
 
-def _what_is_on_record(context: DemoContext, recording: Recording) -> None:
-    context.begin("record", f"What is on record: {record.summary(recording)}")
-    for item in _chosen(context, recording):
+def _show_recording(context: DemoContext, recording: Recording) -> None:
+    context.begin("record", f"What is on record: {record.summarize(recording)}")
+    for item in _select_items(context, recording):
         if item.what == "frame":
             took = f" after {item.latency / 1000:.1f} ms" if item.latency is not None and item.request is not None else ""
             head, rest = (
                 f"{'→' if item.way == 'sent' else '←'} {item.type}{took} ",
-                record.shown_text(item.raw.strip(), 10 * COLUMNS),
+                record.format_text(item.raw.strip(), 10 * COLUMNS),
             )
         else:
-            head, rest = f"· {item.what}: ", record.shown_text(item.text)
-        head = f"   {record.moment(item.at)}  {recording.wires[item.wire].who:<14} {head}"
+            head, rest = f"· {item.what}: ", record.format_text(item.text)
+        head = f"   {record.format_time_of_day(item.at)}  {recording.wires[item.wire].who:<14} {head}"
         room = COLUMNS - len(head)
         rest = rest if len(rest) <= room else "…" + rest[1 - room :]  # what a frame is about is at its end
         context.write(head + click.style(rest, dim=True))
 
 
-def _chosen(context: DemoContext, recording: Recording) -> Iterator[TimelineItem]:
+def _select_items(context: DemoContext, recording: Recording) -> Iterator[TimelineItem]:
     """Some lines of the timeline; all of them would fill pages."""
     left = {shown: shown.most for shown in SHOWN}
     asked: set[int] = set()
-    for item in recording.timeline():
+    for item in recording.iter_timeline():
         act = next((act for act, began in reversed(context.began.items()) if began <= item.at), "")
         kind = item.type or item.what
         for shown in SHOWN:

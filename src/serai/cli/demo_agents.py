@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from serai.agents.drivers.claude.options import ClaudeOptions
 from serai.agents.drivers.claude.program import ProgramFile, find_program
-from serai.agents.models.model_script import unscripted
+from serai.agents.models.parrot import strip_script
 from serai.app.app import App
 from serai.app.assembly import LATEST
-from serai.authoring.scaffold import typescript_command
-from serai.cli.run_output import call_summary
+from serai.authoring.scaffold import find_typescript_command
+from serai.cli.run_output import summarize_call
 from serai.errors import GuardDown, SeraiError
 from serai.host.contribution_table import BuiltInOwner
 from serai.host.guest import Guest, GuestState
@@ -60,12 +60,12 @@ class DemoSurface(ScriptedSurface):
         self._approved: set[str] = set()
         self._running: set[str] = set()
 
-    def enter(self, app: App) -> None:
+    def attach(self, app: App) -> None:
         self.app = app
         self.context.tags.append(app.runtime.spawner.tag)
 
     async def submit(self, text: str) -> None:
-        self._typed = unscripted(text)
+        self._typed = strip_script(text)
         self.wanted.clear()
         self._approved.clear()
         self._running.clear()
@@ -91,146 +91,155 @@ class DemoSurface(ScriptedSurface):
     def tell(self, event: Event) -> None:
         super().tell(event)
         match event:
-            case TurnStarted(prompt=prompt) if unscripted(prompt) != self._typed:
+            case TurnStarted(prompt=prompt) if strip_script(prompt) != self._typed:
                 self.context.say("prompt", prompt)
             case ToolCalled(call=call):
                 self.wanted[call.id] = call
-                self.context.say(self.speaker, f"wants {call_summary(call)}")
+                self.context.say(self.speaker, f"wants {summarize_call(call)}")
             case ToolStarted(call=call):
-                self.started(call)
+                self.show_start(call)
             case ToolEnded(call=call, result=result):
-                self.ended(call, result)
+                self.show_end(call, result)
             case Message(text=text) if text and not self.wanted:  # else it only repeats what the tools said
                 self.context.say(self.speaker, text)
 
-    def started(self, call: ToolCall) -> None:
+    def show_start(self, call: ToolCall) -> None:
         """With which arguments, and who let it."""
         self._running.add(call.id)
         if call.arguments != self.wanted[call.id].arguments:
-            self.context.say(self.judge("zot"), f"rewrites it; what runs is {call_summary(call)}", fg="yellow")
+            self.context.say(self.find_judge("zot"), f"rewrites it; what runs is {summarize_call(call)}", fg="yellow")
         if call.id not in self._approved:
             owner = self.app.host.table.tools[call.name].owner
             judged = self.app.runtime.policy.judge(call, self.app.situation("" if isinstance(owner, BuiltInOwner) else owner.id))
             self.context.say("policy", f"{judged.decision}: {judged.why}")
 
-    def ended(self, call: ToolCall, result: ToolResult) -> None:
+    def show_end(self, call: ToolCall, result: ToolResult) -> None:
         if call.id not in self._running:  # what piglet blocks is no error to the model (spec piglet 5.3)
-            judge = self.judge("zot" if result.is_error else "piglet")
+            judge = self.find_judge("zot" if result.is_error else "piglet")
             self.context.say(judge, f"blocks it: {result.text.removeprefix('[error:BLOCKED] ')}", fg="red")
         else:
             owner = self.app.host.table.tools[call.name].owner
             who = "serai" if isinstance(owner, BuiltInOwner) else owner.id.partition(":")[2]
             self.context.say(who, result.text, fg="red" if result.is_error else "green")
 
-    def judge(self, dialect: str) -> str:
+    def find_judge(self, dialect: str) -> str:
         """The one guest of this dialect that is asked before a call."""
         [name] = [guest.manifest.name for guest, _ in self.app.host.table.chains["tool_call"] if guest.manifest.dialect == dialect]
         return name
 
-    def steps(self) -> int:
+    def count_steps(self) -> int:
         """How often the model was asked so far."""
         return sum(isinstance(event, StepStarted) for event in self.events)
 
 
-async def guests(context: DemoContext) -> None:
+async def play_guests(context: DemoContext) -> None:
     (context.place / "rules.toml").write_text(RULES)
     (context.project / "build").mkdir()
-    teller = DemoSurface(context)
+    surface = DemoSurface(context)
     context.guests = [
         examples_folder(kind) / name for kind, name in (*GUESTS, *([TYPESCRIPT] if await _runs_typescript(context) else []))
     ]
-    async with _app(context, teller) as app:
-        teller.enter(app)
+    async with _build_app(context, surface) as app:
+        surface.attach(app)
         for row in app.host.report.guests:
             offers = (*row.tools, *(f"/{name}" for name in row.commands), *(f"guards {one}" for one in row.intercepts))
             context.say(row.id.partition(":")[2], f"is {row.state} after {row.seconds * 1000:.0f} ms: {', '.join(offers)}")
-        for act in (_allowed, _asked, _blocked, _rewritten, _neighbours, _command, _killed, _told_a_word):
-            await act(context, teller)
-    async with _app(context, teller, session=LATEST) as app:
-        teller.enter(app)
-        await _asked_for_the_word(context, teller)
+        for act in (
+            _play_allowed,
+            _play_asked,
+            _play_blocked,
+            _play_rewritten,
+            _play_neighbours,
+            _play_command,
+            _play_killed,
+            _play_remember,
+        ):
+            await act(context, surface)
+    async with _build_app(context, surface, session=LATEST) as app:
+        surface.attach(app)
+        await _play_recall(context, surface)
 
 
-def _app(context: DemoContext, surface: DemoSurface, session: str = "") -> App:
+def _build_app(context: DemoContext, surface: DemoSurface, session: str = "") -> App:
     return App(
         cwd=context.project, model="parrot", guests=context.guests, installed=False, session=session,
         policy=context.place / "rules.toml", surface=surface, record=context.recorder, environ=context.environ, limits=LIMITS,
     )  # fmt: skip
 
 
-async def _allowed(context: DemoContext, teller: DemoSurface) -> None:
+async def _play_allowed(context: DemoContext, surface: DemoSurface) -> None:
     context.begin("allowed", "A rule allows it")
-    await teller.submit('What is the weather in Bern?\n>> call weather {"city": "Bern"}')
+    await surface.submit('What is the weather in Bern?\n>> call weather {"city": "Bern"}')
 
 
-async def _asked(context: DemoContext, teller: DemoSurface) -> None:
+async def _play_asked(context: DemoContext, surface: DemoSurface) -> None:
     context.begin("asked", "No rule knows it: a person is asked")
-    await teller.submit('Write that down.\n>> call write {"path": "weather.txt", "content": "Bern: fog"}')
+    await surface.submit('Write that down.\n>> call write {"path": "weather.txt", "content": "Bern: fog"}')
 
 
-async def _blocked(context: DemoContext, teller: DemoSurface) -> None:
+async def _play_blocked(context: DemoContext, surface: DemoSurface) -> None:
     context.begin("blocked", "The guard blocks it")
-    await teller.submit('Tidy up.\n>> call bash {"command": "rm -rf build"}')
+    await surface.submit('Tidy up.\n>> call bash {"command": "rm -rf build"}')
     context.say("machine", f"in the project there are {', '.join(sorted(os.listdir(context.project)))}")
 
 
-async def _rewritten(context: DemoContext, teller: DemoSurface) -> None:
+async def _play_rewritten(context: DemoContext, surface: DemoSurface) -> None:
     context.begin("rewritten", "The guard rewrites it, and the rules judge what it made of it")
-    await teller.submit('And in Paris?\n>> call weather {"city": "Paris"}')
+    await surface.submit('And in Paris?\n>> call weather {"city": "Paris"}')
 
 
-async def _neighbours(context: DemoContext, teller: DemoSurface) -> None:
+async def _play_neighbours(context: DemoContext, surface: DemoSurface) -> None:
     context.begin("neighbours", "One house, several tongues: a piglet guest and a zot guest judge each other's tools")
-    await teller.submit('Is it fine in Atlantis?\n>> call weather {"city": "Atlantis"}')
-    await teller.submit('How is the tide?\n>> call tide {"harbour": "rm -rf /"}')
-    await teller.submit('I mean in Bergen.\n>> call tide {"harbour": "Bergen"}')
-    if "define" in teller.app.host.table.tools:
-        await teller.submit('What is NDJSON?\n>> call define {"term": "NDJSON"}')
+    await surface.submit('Is it fine in Atlantis?\n>> call weather {"city": "Atlantis"}')
+    await surface.submit('How is the tide?\n>> call tide {"harbour": "rm -rf /"}')
+    await surface.submit('I mean in Bergen.\n>> call tide {"harbour": "Bergen"}')
+    if "define" in surface.app.host.table.tools:
+        await surface.submit('What is NDJSON?\n>> call define {"term": "NDJSON"}')
 
 
 async def _runs_typescript(context: DemoContext) -> bool:
     """Whether a `node` is there that does so as it is."""
-    return await typescript_command(context.environ) == "node"
+    return await find_typescript_command(context.environ) == "node"
 
 
-async def _command(context: DemoContext, teller: DemoSurface) -> None:
+async def _play_command(context: DemoContext, surface: DemoSurface) -> None:
     context.begin("command", "A guest's command writes a prompt")
-    await teller.submit("/forecast Oslo")
+    await surface.submit("/forecast Oslo")
 
 
-async def _killed(context: DemoContext, teller: DemoSurface) -> None:
+async def _play_killed(context: DemoContext, surface: DemoSurface) -> None:
     context.begin("killed", "The guard is killed: nothing gets past it")
-    guard = teller.app.host.guest("guard")
+    guard = surface.app.host.guest("guard")
     assert guard.running is not None
     os.kill(guard.running.pid, signal.SIGKILL)
-    since, steps = time.monotonic(), teller.steps()
+    since, steps = time.monotonic(), surface.count_steps()
     context.say("machine", f"SIGKILL to process {guard.running.pid}")
-    await _until(guard, lambda: guard.state is not GuestState.READY)
-    await teller.submit("What is the weather in Rome?")
-    context.say("parrot", f"was asked {teller.steps() - steps} times")
-    await _until(guard, lambda: guard.state is GuestState.READY)
+    await _wait_until(guard, lambda: guard.state is not GuestState.READY)
+    await surface.submit("What is the weather in Rome?")
+    context.say("parrot", f"was asked {surface.count_steps() - steps} times")
+    await _wait_until(guard, lambda: guard.state is GuestState.READY)
     context.say(
         "guard", f"is {guard.state} again after {time.monotonic() - since:.1f} s, as process {guard.running.pid}", fg="green"
     )
 
 
-async def _told_a_word(context: DemoContext, teller: DemoSurface) -> None:
+async def _play_remember(context: DemoContext, surface: DemoSurface) -> None:
     context.begin("continued", "The conversation goes on, also in another run")
-    await teller.submit("Remember a word: caravan.\n>> say The word is caravan.\n>> loop")
+    await surface.submit("Remember a word: caravan.\n>> say The word is caravan.\n>> loop")
 
 
-async def _asked_for_the_word(context: DemoContext, teller: DemoSurface) -> None:
-    messages = len(teller.app.resident.conversation.messages)
-    context.say("serai", f"a new run goes on with session {teller.app.session.id[:8]} and its {messages} messages")
-    await teller.submit("What was the word?")  # without a script: what he answers he has from before
+async def _play_recall(context: DemoContext, surface: DemoSurface) -> None:
+    messages = len(surface.app.resident.conversation.messages)
+    context.say("serai", f"a new run goes on with session {surface.app.session.id[:8]} and its {messages} messages")
+    await surface.submit("What was the word?")  # without a script: what he answers he has from before
 
 
-async def _until(guard: Guest, met: Callable[[], bool]) -> None:
+async def _wait_until(guard: Guest, met: Callable[[], bool]) -> None:
     for _ in range(int(100 * (guard.limits.hello + guard.limits.ready))):
         if met():
             return
         await asyncio.sleep(0.01)
-    raise GuardDown(guard.why_down(), who=guard.id)
+    raise GuardDown(guard.explain_down(), who=guard.id)
 
 
 GUARD = ("zot", "guard-python")
@@ -258,42 +267,42 @@ class DrivenDemoSurface(DemoSurface):
 
     async def ask(self, request: Approval | Question) -> Decision:
         if isinstance(request, Approval) and request.call.arguments != self.wanted[request.call.id].arguments:
-            self.context.say(self.judge("zot"), f"rewrites it; what would run is {call_summary(request.call)}", fg="yellow")
+            self.context.say(self.find_judge("zot"), f"rewrites it; what would run is {summarize_call(request.call)}", fg="yellow")
         return await super().ask(request)
 
-    def started(self, call: ToolCall) -> None:
+    def show_start(self, call: ToolCall) -> None:
         """It tells that of what was blocked, too."""
 
-    def ended(self, call: ToolCall, result: ToolResult) -> None:  # noqa: ARG002
+    def show_end(self, call: ToolCall, result: ToolResult) -> None:  # noqa: ARG002
         if result.is_error:
             why = result.text.removeprefix("PreToolUse:Bash hook error: ")  # the real one says where it was stopped
-            self.context.say(self.judge("zot"), f"blocks it: {why}", fg="red")
+            self.context.say(self.find_judge("zot"), f"blocks it: {why}", fg="red")
         else:
             self.context.say(self.speaker, result.text, fg="green")
 
 
-async def claude(context: DemoContext) -> None:
+async def play_claude(context: DemoContext) -> None:
     context.begin("claude", "The same guard over Claude Code")
     (context.project / "deploy.sh").touch()
-    installed = await _installed(context)
+    installed = await _find_claude(context)
     playing: AbstractAsyncContextManager[DemoAgent] = _scripted(context) if installed is None else _real(context, installed)
     async with playing as played:
         context.say("claude", played.about)
         try:
-            await _guarded(context, played)
+            await _play_guarded(context, played)
         except SeraiError as error:  # a program of somebody else's, of whatever version
             context.say("claude", f"it does not work here: {error}", fg="yellow")
 
 
-async def _guarded(context: DemoContext, played: DemoAgent) -> None:
-    teller = DrivenDemoSurface(context)
-    async with _driven_app(context, teller, played) as app:
-        teller.enter(app)
+async def _play_guarded(context: DemoContext, played: DemoAgent) -> None:
+    surface = DrivenDemoSurface(context)
+    async with _build_driven_app(context, surface, played) as app:
+        surface.attach(app)
         for prompt, command in PROMPTS.items():
-            await teller.submit(f"{prompt}\n>> call Bash {json.dumps({'command': command})}\n>> say .")
+            await surface.submit(f"{prompt}\n>> call Bash {json.dumps({'command': command})}\n>> say .")
 
 
-def _driven_app(context: DemoContext, surface: DemoSurface, played: DemoAgent) -> App:
+def _build_driven_app(context: DemoContext, surface: DemoSurface, played: DemoAgent) -> App:
     options: dict[str, Any] = {"path": played.program}
     return App(
         cwd=context.project, agent="claude", model=MODEL, guests=[examples_folder(GUARD[0]) / GUARD[1]], installed=False,
@@ -301,7 +310,7 @@ def _driven_app(context: DemoContext, surface: DemoSurface, played: DemoAgent) -
     )  # fmt: skip
 
 
-async def _installed(context: DemoContext) -> ProgramFile | None:
+async def _find_claude(context: DemoContext) -> ProgramFile | None:
     """The real one, where it is and can be played with: the model that it would ask needs an extra."""
     try:
         import h11  # noqa: F401  (the fake models use it)

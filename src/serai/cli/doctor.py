@@ -12,7 +12,7 @@ from serai.app.doctor import checks
 from serai.app.doctor.checks import Check, CheckLine, DoctorContext
 from serai.app.doctor.redaction import Redactor
 from serai.cli import console
-from serai.cli.options import JSON, GuestOptions, guest_options
+from serai.cli.options import JSON, GuestOptions, add_guest_options
 from serai.errors import SeraiError
 from serai.plain_text import escape_line
 from serai.record import secret_patterns
@@ -22,7 +22,7 @@ _SAFE = "This page can be shown to others: it has no key, no value of a variable
 
 
 @click.command()
-@guest_options
+@add_guest_options
 @JSON
 def doctor(*, options: GuestOptions, as_json: bool) -> None:
     """Look at all that Serai needs here: what works, what would be used and why, what is broken.
@@ -30,34 +30,36 @@ def doctor(*, options: GuestOptions, as_json: bool) -> None:
     Starts no guest and sends nothing. The status is 1 when something is broken. What is printed can be shown to others.
     """
     discreet = Redactor(os.environ)
-    look = DoctorContext(cwd=str(options.cwd), environ=os.environ, find=options.find)
-    found = [(title, [_shown(line, discreet) for line in _looked(check, look)]) for title, check in checks.CHECKS.items()]
+    context = DoctorContext(cwd=str(options.cwd), environ=os.environ, find=options.find)
+    found = [
+        (title, [_redact_line(line, discreet) for line in _run_check(check, context)]) for title, check in checks.CHECKS.items()
+    ]
     marks = [line.mark for _, lines in found for line in lines]
     summary = {mark: marks.count(mark) for mark in ("problem", "note")}
-    page = _objects(found, summary) if as_json else _page(found, summary)
+    page = _render_json(found, summary) if as_json else _render_page(found, summary)
     click.echo(secret_patterns.mask_text("\n".join(page)))
     if summary["problem"]:
         raise click.exceptions.Exit(1)
 
 
-def _looked(check: Check, look: DoctorContext) -> Iterator[CheckLine]:
+def _run_check(check: Check, context: DoctorContext) -> Iterator[CheckLine]:
     """What one part has to say; its failure is a line like any other."""
     try:
-        yield from check(look)
+        yield from check(context)
     except SeraiError as error:
-        yield checks.error_line(error)
+        yield checks.build_error_line(error)
     except Exception as error:  # also a defect of ours: then this page tells of it
         yield CheckLine("problem", f"it could not be looked at: {type(error).__name__}: {error}")
 
 
-def _shown(line: CheckLine, discreet: Redactor) -> CheckLine:
+def _redact_line(line: CheckLine, discreet: Redactor) -> CheckLine:
     return CheckLine(line.mark, escape_line(discreet(line.text)), escape_line(discreet(line.hint)))
 
 
 Found = list[tuple[str, list[CheckLine]]]
 
 
-def _page(found: Found, summary: dict[str, int]) -> Iterator[str]:
+def _render_page(found: Found, summary: dict[str, int]) -> Iterator[str]:
     for title, lines in found:
         yield click.style(title, bold=True)
         for line in lines:
@@ -71,9 +73,9 @@ def _page(found: Found, summary: dict[str, int]) -> Iterator[str]:
     yield _SAFE
 
 
-def _objects(found: Found, summary: dict[str, int]) -> Iterator[str]:
+def _render_json(found: Found, summary: dict[str, int]) -> Iterator[str]:
     for title, lines in found:
         for line in lines:
             form: dict[str, Any] = {"section": title, "mark": line.mark, "text": line.text}
-            yield console.json_line(form | ({"hint": line.hint} if line.hint else {}))
-    yield console.json_line({"problems": summary["problem"], "notes": summary["note"], "about": _SAFE})
+            yield console.dump_json(form | ({"hint": line.hint} if line.hint else {}))
+    yield console.dump_json({"problems": summary["problem"], "notes": summary["note"], "about": _SAFE})

@@ -30,15 +30,15 @@ def open_missing_streams() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
-    sys.stdin = sys.stdin or _stream(0, "r")
-    sys.stdout = sys.stdout or _stream(1, "w")
-    sys.stderr = sys.stderr or _stream(2, "w")
+    sys.stdin = sys.stdin or _open_stream(0, "r")
+    sys.stdout = sys.stdout or _open_stream(1, "w")
+    sys.stderr = sys.stderr or _open_stream(2, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks is spelt out
 
 
-def _stream(descriptor: int, mode: str) -> TextIO:
+def _open_stream(descriptor: int, mode: str) -> TextIO:
     return open(descriptor, mode, encoding="utf-8", closefd=False)  # type: ignore[return-value]
 
 
@@ -70,12 +70,12 @@ def handle_signals() -> list[int]:
     return came
 
 
-def unwritable(error: OSError) -> bool:
+def is_unwritable(error: OSError) -> bool:
     """Whether it says that there is nowhere to write. What concerns a file by name is not about output."""
     return error.errno in _UNWRITABLE and error.filename is None
 
 
-def tell(text: str) -> None:
+def print_error(text: str) -> None:
     """Say it on stderr, if there is anybody to hear it."""
     try:
         print(text, file=sys.stderr, flush=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from serai.testing.conformance.findings import Finding, Report
 
 
-def _named(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+def _check_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     if not scaffold.is_name(name):
         rule = "a name is made of letters, digits, - and _, begins with no -, and is 64 long at most"
         raise click.BadParameter(f"{escape_text(name)!r} cannot be the name of an extension: {rule}")
@@ -35,7 +35,7 @@ def _named(_context: click.Context, _parameter: click.Parameter, name: str) -> s
 
 
 @click.command()
-@click.argument("name", callback=_named)
+@click.argument("name", callback=_check_name)
 @click.option(
     "--dialect", type=click.Choice(list(scaffold.DIALECTS)), default="zot", show_default=True, help="The protocol it speaks."
 )
@@ -78,29 +78,29 @@ def _new_plugin(name: str, language: str, into: Path, *, service: bool, as_json:
     template = next((one for one, made_of in scaffold.PLUGINS.items() if made_of == (language, service)), "")
     if not template:
         raise click.UsageError(f"there is no beginning of a service in {language} yet: --service goes with --lang python or js")
-    made = scaffold.new_plugin(name, into, language=language, service=service)
-    path = shlex.quote(_shown(made.folder))
+    made = scaffold.create_plugin(name, into, language=language, service=service)
+    path = shlex.quote(_format_path(made.folder))
     steps = [f"serai guest build {path}", f"serai guest check {path}", f"pytest {path}"]
     if language == "js":
         steps.insert(0, f"npm install --prefix {path}")
     if as_json:
-        from serai.authoring.plugin_package import new_form
+        from serai.authoring.plugin_package import build_new_report
 
-        click.echo(console.json_line(new_form(template, _absolute(made.folder), made.files, steps)))
+        click.echo(console.dump_json(build_new_report(template, _to_absolute(made.folder), made.files, steps)))
         return
-    _tell_made(f"yoi:{name}", made, steps)
+    _report_scaffold(f"yoi:{name}", made, steps)
 
 
 async def _new(name: str, dialect: str, language: str, into: Path, *, guard: bool, as_json: bool) -> ExitCode:
-    command = await _command(language)
-    made = scaffold.new_extension(name, into, language=language, guard=guard, command=command, dialect=dialect)
+    command = await _find_command(language)
+    made = scaffold.create_extension(name, into, language=language, guard=guard, command=command, dialect=dialect)
     if as_json:
-        form = {"id": f"{dialect}:{name}", "folder": _absolute(made.folder), "language": language, "guard": guard}
-        click.echo(console.json_line(form | {"files": made.files, "next": _next(made.folder)}))
+        form = {"id": f"{dialect}:{name}", "folder": _to_absolute(made.folder), "language": language, "guard": guard}
+        click.echo(console.dump_json(form | {"files": made.files, "next": _suggest_steps(made.folder)}))
     else:
-        _tell_made(f"{dialect}:{name}", made, _next(made.folder))
+        _report_scaffold(f"{dialect}:{name}", made, _suggest_steps(made.folder))
     if language == "python" and command != "python3":
-        file = scaffold.manifest_file(dialect)
+        file = scaffold.get_manifest_file(dialect)
         console.err(f"no python3 on your PATH has serai, so {file} names {command}: change that before others get it")
     if language == "typescript" and not command:
         console.err("it needs Node 22.18 or newer, or bun; neither is on your PATH: install one")
@@ -110,8 +110,8 @@ async def _new(name: str, dialect: str, language: str, into: Path, *, guard: boo
     return ExitCode.OK
 
 
-def _tell_made(id: str, made: scaffold.Scaffold, steps: list[str]) -> None:
-    console.out(f"made {id}: {_shown(made.folder)}")
+def _report_scaffold(id: str, made: scaffold.Scaffold, steps: list[str]) -> None:
+    console.out(f"made {id}: {_format_path(made.folder)}")
     for file in made.files:
         console.out(f"  {file}")
     console.out("next:")
@@ -119,16 +119,16 @@ def _tell_made(id: str, made: scaffold.Scaffold, steps: list[str]) -> None:
         console.out(f"  {line}")
 
 
-async def _command(language: str) -> str:
+async def _find_command(language: str) -> str:
     """What starts it here; empty: what the language says."""
     if language == "python":
-        return await scaffold.python_command()
-    return await scaffold.typescript_command() if language == "typescript" else ""
+        return await scaffold.find_python_command()
+    return await scaffold.find_typescript_command() if language == "typescript" else ""
 
 
-def _next(folder: Path) -> list[str]:
+def _suggest_steps(folder: Path) -> list[str]:
     """What to try now."""
-    path = shlex.quote(_shown(folder))
+    path = shlex.quote(_format_path(folder))
     return [
         f"""serai tool call greet '{{"name":"Ada"}}' --guest {path}""",
         f"serai guest check {path}",
@@ -136,12 +136,12 @@ def _next(folder: Path) -> list[str]:
     ]
 
 
-def _shown(path: Path) -> str:
+def _format_path(path: Path) -> str:
     """As a person would type it: a relative one is seen to be a path."""
     return str(path) if path.is_absolute() else os.path.join(".", path)
 
 
-def _absolute(path: Path) -> str:
+def _to_absolute(path: Path) -> str:
     return os.path.abspath(path)
 
 
@@ -160,20 +160,20 @@ def bundle(path: Path, *, output: Path | None, force: bool, as_json: bool) -> No
     """
     from serai.authoring import bundle as authoring_bundle
 
-    plan = authoring_bundle.plan(path)
+    plan = authoring_bundle.plan_bundle(path)
     output = Path(f"{plan.name}.pyz") if output is None else output
     authoring_bundle.check_target(output, plan, force=force)
     bundled = authoring_bundle.pack_bundle(plan)
-    authoring_bundle.write(bundled.content, output)
-    manifest = plan.manifest(output.name)
+    authoring_bundle.write_bundle(bundled.content, output)
+    manifest = plan.build_manifest(output.name)
     if as_json:
-        form = {"file": _absolute(output), "size": len(bundled.content), "files": bundled.names}
-        click.echo(console.json_line(form | {"manifest": manifest, "warnings": plan.warnings}))
+        form = {"file": _to_absolute(output), "size": len(bundled.content), "files": bundled.names}
+        click.echo(console.dump_json(form | {"manifest": manifest, "warnings": plan.warnings}))
     else:
-        console.out(f"bundled {plan.name}: {_shown(output)}, {len(bundled.content) // KIB} KiB, {len(bundled.names)} files")
-        file = scaffold.manifest_file(plan.dialect)
+        console.out(f"bundled {plan.name}: {_format_path(output)}, {len(bundled.content) // KIB} KiB, {len(bundled.names)} files")
+        file = scaffold.get_manifest_file(plan.dialect)
         console.out(f"it needs Python 3.11 or newer; the {file} that starts it, in a folder with it:")
-        click.echo(escape_text(scaffold.manifest_text(manifest, plan.dialect)), nl=False)
+        click.echo(escape_text(scaffold.format_manifest(manifest, plan.dialect)), nl=False)
     for warning in plan.warnings:
         console.err(warning)
 
@@ -199,17 +199,17 @@ async def _build(folder: Path, language: str | None, *, as_json: bool) -> ExitCo
     planned = plan_build(folder, language, show=lambda text: click.echo(escape_text(text), err=True))
     component = await build_component(planned)
     write_component(component, planned.folder / planned.component)
-    _tell(planned, component, as_json=as_json)
+    _report_build(planned, component, as_json=as_json)
     return ExitCode.OK
 
 
-def _tell(planned: BuildPlan, component: bytes, *, as_json: bool) -> None:
+def _report_build(planned: BuildPlan, component: bytes, *, as_json: bool) -> None:
     target = planned.folder / planned.component
-    found = authoring_component.interface_names(component)
+    found = authoring_component.read_interface_names(component)
     if as_json:
         form = {"id": f"yoi:{planned.manifest.id}", "file": os.path.abspath(target), "size": len(component)}
         form |= {"language": planned.language, "world": planned.world, "imports": found.imports, "warnings": planned.warnings}
-        click.echo(console.json_line(form))
+        click.echo(console.dump_json(form))
     else:
         console.out(f"built yoi:{planned.manifest.id}: {target}, {len(component) // KIB} KiB")
         console.out(f"it imports {', '.join(found.imports) or 'nothing'}")
@@ -260,7 +260,7 @@ def check(
         return
     from serai.testing import conformance
 
-    given = [_call(text) for text in calls]
+    given = [_parse_call(text) for text in calls]
     for line in commands:
         if not _is_text(line):
             raise click.UsageError(f"--command {escape_text(line)}: it is no text in UTF-8")
@@ -285,14 +285,14 @@ def _check_plugin(path: str, *, strict: bool, as_json: bool) -> None:
 
     report = plugin_package.check_package(path)
     if as_json:
-        click.echo(console.json_line(report))
+        click.echo(console.dump_json(report))
     else:
         plugin_report.show_check(report)
     if report["status"] == "rejected" or (strict and report["status"] != "active"):
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-def _call(text: str) -> tuple[str, Any]:
+def _parse_call(text: str) -> tuple[str, Any]:
     name, equals, arguments = text.partition("=")
     try:
         if name and equals and _is_text(name):
@@ -333,13 +333,13 @@ def _say(text: str) -> None:
 
 def show_json(report: Report) -> None:
     for finding in report.findings:
-        click.echo(console.json_line(console.mask_strings(_form(finding))))
+        click.echo(console.dump_json(console.mask_strings(_dump_finding(finding))))
     click.echo(
-        console.json_line({"summary": {"guest": report.guest, "dialect": report.dialect, "ok": report.ok, **report.summary()}})
+        console.dump_json({"summary": {"guest": report.guest, "dialect": report.dialect, "ok": report.ok, **report.summary()}})
     )
 
 
-def _form(finding: Finding) -> dict[str, Any]:
+def _dump_finding(finding: Finding) -> dict[str, Any]:
     form: dict[str, Any] = {"rule": finding.rule, "status": finding.status, "why": finding.why}
     for key in ("frames", "stderr", "hint", "requirements"):
         if value := getattr(finding, key):

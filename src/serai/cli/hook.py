@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai.cli import console, guest_authoring
-from serai.cli.options import JSON, ExitCode, NonEmptyPath, run_async, user_limits
+from serai.cli.options import JSON, ExitCode, NonEmptyPath, load_user_limits, run_async
 from serai.plain_text import escape_text
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check(path: str, *, only: tuple[str, ...], strict: bool, as_json: bool) -> N
 
     console.err("the hook is really run, for a dozen boxes; every state that it answers with is given back with box.destroy")
     try:
-        report = hook.check(path, only=only, environ=hook.environment(), limits=user_limits(), tell=console.err)
+        report = hook.check(path, only=only, environ=hook.environment(), limits=load_user_limits(), tell=console.err)
     except checker.UnknownRule as error:
         raise click.UsageError(escape_text(str(error))) from None
     if as_json:
@@ -101,15 +101,15 @@ def run_(path: str, event: str, *, state: str | None, state_file: Any, timeout: 
     should do nothing at events that it does not know. The hook really runs: what it makes is real.
     """
     event = _SHORT.get(event, event)
-    given = _given(event, state, state_file)
-    limits = user_limits()
+    given = _read_state(event, state, state_file)
+    limits = load_user_limits()
     if timeout is not None:
         limits = limits.but(hook_timeout=timeout)
     path = os.path.abspath(path) if "/" in path else path
     run_async(_run(path, event, given, limits, **options))
 
 
-def _given(event: str, state: str | None, file: Any) -> str:
+def _read_state(event: str, state: str | None, file: Any) -> str:
     """The state for box.destroy. Other events never have one (spec hooks 1.3)."""
     if state is not None and file is not None:
         raise click.UsageError("give --state or --state-file, not both")
@@ -140,8 +140,8 @@ async def _run(
 
     if event == "box.destroy" and not state:
         console.err("without a state: boxes run no hook on box.destroy that answered without one on box.create")
-    trial = await _tried(Hook(path), Request(event, Box(image, box_id, description), state), limits)
-    kept = _kept(trial.state) if trial.state and not show_secrets else ""
+    trial = await _try_hook(Hook(path), Request(event, Box(image, box_id, description), state), limits)
+    kept = _save_state(trial.state) if trial.state and not show_secrets else ""
     if as_json:
         _print_json(trial, path, kept, show_secrets=show_secrets)
     else:
@@ -154,49 +154,49 @@ async def _run(
 # -- the run ----------------------------------------------------------------------------------------------------------------------
 
 
-async def _tried(hook: Hook, request: Request, limits: Limits) -> HookTrial:
+async def _try_hook(hook: Hook, request: Request, limits: Limits) -> HookTrial:
     """Run it as boxes do, and look at each of its files as they do."""
     from serai.boxes.hook_process import AnswerFile
 
     trial = HookTrial(request)
-    answer = AnswerFile.in_memory()
+    answer = AnswerFile.create_in_memory()
     try:
-        response = await _response(hook, request, limits, answer, trial)
+        response = await _run_hook(hook, request, limits, answer, trial)
     except BaseException:  # Ctrl-C: it may have made something by then
-        _rescue(answer, hook.path)
+        _rescue_state(answer, hook.path)
         raise
     finally:
         answer.close()
     if request.event == "box.create":
         trial.state = response.state
-        _take(hook, response, limits, trial)
+        _check_files(hook, response, limits, trial)
     elif response.files or response.state:
         trial.warnings.append(f"files and state count on box.create only; at {request.event} they are dropped")
     return trial
 
 
-async def _response(hook: Hook, request: Request, limits: Limits, answer: AnswerFile, trial: HookTrial) -> Response:
+async def _run_hook(hook: Hook, request: Request, limits: Limits, answer: AnswerFile, trial: HookTrial) -> Response:
     """What it answered; `trial` is told why it failed, and what it said on stderr."""
     from serai.boxes.hooks import HookRunner
     from serai.wire.plain_process import PlainSpawner
 
     async with PlainSpawner(limits) as spawner:
         begun = time.monotonic()
-        tried = await HookRunner([hook], spawner=spawner, limits=limits).once(hook, request, answer)
+        tried = await HookRunner([hook], spawner=spawner, limits=limits).run_once(hook, request, answer)
         trial.seconds = time.monotonic() - begun
     trial.error, trial.stderr = tried.failure, tried.stderr
     if trial.error is not None:
-        trial.error.hint = _start_hint(hook.path, trial.error.hint)
+        trial.error.hint = _get_start_hint(hook.path, trial.error.hint)
     return tried.response
 
 
-def _start_hint(path: str, hint: str) -> str:
+def _get_start_hint(path: str, hint: str) -> str:
     if "/" not in path and os.path.exists(path):
         return f"without a slash it is looked up in the PATH: name it ./{path}"
     return hint
 
 
-def _take(hook: Hook, response: Response, limits: Limits, trial: HookTrial) -> None:
+def _check_files(hook: Hook, response: Response, limits: Limits, trial: HookTrial) -> None:
     """Each file with what it comes to; the first that cannot be is what the box fails for (spec hooks 2.2)."""
     from serai.dialects.hookproto.host_side import resolve_file
     from serai.errors import HookFailed
@@ -206,10 +206,10 @@ def _take(hook: Hook, response: Response, limits: Limits, trial: HookTrial) -> N
         try:
             placed = resolve_file(file, trial.warnings.append)
             about = {"path": placed.path, "mode": f"{placed.mode:04o}", "uid": placed.uid, "gid": placed.gid}
-            trial.files.append(about | {"bytes": len(placed.content), "kind": _kind(placed.content)})
+            trial.files.append(about | {"bytes": len(placed.content), "kind": _detect_kind(placed.content)})
         except ValueError as error:
             refused.append(str(error))
-            trial.files.append(_as_asked(file) | {"refused": str(error)})
+            trial.files.append(_dump_file(file) | {"refused": str(error)})
     have = {
         "hook_state": len(response.state.encode()),
         "max_inject_files": len(response.files),
@@ -229,11 +229,11 @@ _SIZES = {
 }
 
 
-def _as_asked(file: File) -> dict[str, Any]:
+def _dump_file(file: File) -> dict[str, Any]:
     return {"path": file.path, "mode": file.mode or "0600", "uid": file.uid, "gid": file.gid}
 
 
-def _kind(content: bytes) -> str:
+def _detect_kind(content: bytes) -> str:
     try:
         return "text" if "\0" not in content.decode() else "binary"
     except ValueError:
@@ -243,7 +243,7 @@ def _kind(content: bytes) -> str:
 # -- the state --------------------------------------------------------------------------------------------------------------------
 
 
-def _kept(state: str) -> str:
+def _save_state(state: str) -> str:
     """A file of the person alone, so that what was made can be taken back although the state is not shown."""
     descriptor, path = tempfile.mkstemp(prefix="serai-hook-", suffix=".state")
     with open(descriptor, "wb") as file:
@@ -251,7 +251,7 @@ def _kept(state: str) -> str:
     return path
 
 
-def _rescue(answer: AnswerFile, path: str) -> None:
+def _rescue_state(answer: AnswerFile, path: str) -> None:
     from serai.dialects.hookproto.host_side import BadResponse, read_response
 
     try:
@@ -259,19 +259,19 @@ def _rescue(answer: AnswerFile, path: str) -> None:
     except (BadResponse, OSError):
         return
     if state:
-        console.err(f"it had answered by then; to undo it: {_destroy(path)} --state-file {_kept(state)}")
+        console.err(f"it had answered by then; to undo it: {_format_undo(path)} --state-file {_save_state(state)}")
 
 
 def _tell_how_to_undo(trial: HookTrial, path: str, kept: str) -> None:
     if not trial.state:
         console.err("the hook really ran. It has no state, so boxes will not run it on box.destroy")
     else:
-        console.err(f"the hook really ran; to undo it: {_destroy(path)} " + (f"--state-file {kept}" if kept else "--state …"))
+        console.err(f"the hook really ran; to undo it: {_format_undo(path)} " + (f"--state-file {kept}" if kept else "--state …"))
         if kept:
             console.err("the state in that file may be a credential; remove the file afterwards")
 
 
-def _destroy(path: str) -> str:
+def _format_undo(path: str) -> str:
     return f"serai hook run {shlex.quote(path)} box.destroy"
 
 
@@ -283,24 +283,24 @@ def _print(trial: HookTrial, *, show_secrets: bool) -> None:
     box = trial.request.box.box_id
     console.out(f"{trial.request.event}{f' of {box}' if box else ''}: {how} in {trial.seconds:.2f} s")
     if trial.files:
-        console.print_table([_row(about) for about in trial.files])
+        console.print_table([_build_row(about) for about in trial.files])
     if trial.state:
         console.out(f"state: {trial.state}" if show_secrets else f"state: {len(trial.state.encode())} bytes, not shown")
     for text in trial.warnings:
         console.err(f"warning: {text}")
     for line in trial.stderr.splitlines():
         console.err(f"stderr: {line}")
-    for line in _complaint(trial):
+    for line in _render_error(trial):
         console.err(line)
 
 
-def _row(about: dict[str, Any]) -> tuple[str, ...]:
+def _build_row(about: dict[str, Any]) -> tuple[str, ...]:
     last = f"refused: {about['refused']}" if "refused" in about else about["kind"]
     size = f"{about['bytes']} bytes" if "bytes" in about else ""
     return (f"  {about['path']}", about["mode"], f"{about['uid']}:{about['gid']}", size, last)
 
 
-def _complaint(trial: HookTrial) -> Iterator[str]:
+def _render_error(trial: HookTrial) -> Iterator[str]:
     if trial.error is not None:
         yield f"a box would not be made: {trial.error}" if trial.request.event == "box.create" else str(trial.error)
         yield trial.error.hint
@@ -318,5 +318,5 @@ def _print_json(trial: HookTrial, path: str, kept: str, *, show_secrets: bool) -
         form["state_file"] = kept
     if show_secrets and trial.state:
         form["state"] = trial.state
-    click.echo(console.json_line(form))
+    click.echo(console.dump_json(form))
     sys.stdout.flush()

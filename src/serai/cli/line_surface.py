@@ -22,18 +22,8 @@ from serai.cli import approval_text as words
 from serai.cli.run_output import RunPrinter, wants_color
 from serai.errors import NotWritten
 from serai.limits import KIB, Limits
+from serai.model import approvals
 from serai.model.actions import Action
-from serai.model.approvals import (
-    Allow,
-    Answer,
-    Approval,
-    Decision,
-    Deny,
-    Question,
-    format_questions,
-    parse_approval_reply,
-    parse_typed_answer,
-)
 from serai.model.events import Event
 from serai.plain_text import escape_surrogates
 
@@ -103,17 +93,17 @@ class Terminal:
 
     async def ask(self, prompt: str) -> str:
         """The line that is typed once the prompt is there; what was typed before is forgotten."""
-        await self._prompt(prompt)
+        await self._write_prompt(prompt)
         if self._withdrawn:
             await asyncio.sleep(_MOMENT)
-            await self._prompt(f"\n{prompt}")  # also where nothing was typed: a terminal does not tell of half a line
+            await self._write_prompt(f"\n{prompt}")  # also where nothing was typed: a terminal does not tell of half a line
             self._withdrawn = False
-        return await self._line()
+        return await self._read_line()
 
-    async def _prompt(self, text: str) -> None:
-        self.forget()
+    async def _write_prompt(self, text: str) -> None:
+        self.discard_input()
         if await self.write(text):  # the terminal was held up, and the prompt not seen, until now
-            self.forget()
+            self.discard_input()
 
     async def write(self, text: str) -> bool:
         """Show it; whether that had to be waited for."""
@@ -121,35 +111,35 @@ class Terminal:
         waited = False
         while data:
             try:
-                with _not_stopped():
+                with _block_stop_signals():
                     data = data[os.write(self._descriptor, data) :]
             except BlockingIOError:  # Ctrl-S
                 waited = True
-                await self._until_ready(write=True)
+                await self._wait_until_ready(write=True)
             except OSError:
                 raise _NoAnswer(_GONE) from None
         return waited
 
-    def forget(self) -> None:
+    def discard_input(self) -> None:
         """What was typed and not read is nobody's answer."""
         if self.foreground:  # else it is for whoever is
-            with suppress(termios.error), _not_stopped():
+            with suppress(termios.error), _block_stop_signals():
                 termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
     def withdraw(self, text: str) -> None:
         """Say so in one line, if that is possible at once."""
         self._withdrawn = True
-        self.forget()
-        with suppress(OSError), _not_stopped():
+        self.discard_input()
+        with suppress(OSError), _block_stop_signals():
             os.write(self._descriptor, f"\n{text}\n".encode())
 
-    async def _line(self) -> str:
+    async def _read_line(self) -> str:
         """Up to Enter, and no further: what follows in the same breath is no answer to anything."""
         typed = b""
         while len(typed) < _LONGEST:
-            await self._until_ready()
+            await self._wait_until_ready()
             try:
-                with _not_stopped():
+                with _block_stop_signals():
                     data = os.read(self._descriptor, _READ)
             except BlockingIOError:  # somebody else has read it
                 continue
@@ -159,20 +149,20 @@ class Terminal:
                 await asyncio.sleep(_LOOK)  # we are in the background, or were: what is typed there is for the shell
                 continue
             if not data:
-                raise _NoAnswer(await self._end())
+                raise _NoAnswer(await self._explain_end())
             typed += data.replace(b"\r", b"\n")  # a terminal that another program left in a mode of its own
             if b"\n" in data or b"\r" in data:
                 break
         return typed.partition(b"\n")[0].decode(errors="backslashreplace")
 
-    async def _end(self) -> str:
+    async def _explain_end(self) -> str:
         """Why there is no more: Ctrl-D, or the terminal is not there any more."""
         if self.foreground is None:
             return _GONE
         await self.write("\n")
         return _ENDED
 
-    async def _until_ready(self, *, write: bool = False) -> None:
+    async def _wait_until_ready(self, *, write: bool = False) -> None:
         loop, descriptor = asyncio.get_running_loop(), self._descriptor
         if descriptor < 0:
             raise _NoAnswer(_GONE)
@@ -195,7 +185,7 @@ class Terminal:
 
 
 @contextmanager
-def _not_stopped() -> Iterator[None]:
+def _block_stop_signals() -> Iterator[None]:
     """Whoever touches the terminal from the background is stopped, unless these are blocked: then reading fails."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTIN, signal.SIGTTOU})
     try:
@@ -258,20 +248,22 @@ class LineSurface:
             self._several |= bool(self._session)
             self._session = session
 
-    async def ask(self, request: Approval | Question) -> Decision:
+    async def ask(self, request: approvals.Approval | approvals.Question) -> approvals.Decision:
         if request.session != self._session:
             self._note_session(request.session)
         async with self._turn:
             terminal = self._terminal
             if terminal is None or not terminal.foreground:
-                return Deny(_GONE if terminal is None or terminal.foreground is None else _BACKGROUND)
+                return approvals.Deny(_GONE if terminal is None or terminal.foreground is None else _BACKGROUND)
             self._printer.hold()
             try:
                 return await (
-                    self._approve(terminal, request) if isinstance(request, Approval) else self._inquire(terminal, request)
+                    self._ask_approval(terminal, request)
+                    if isinstance(request, approvals.Approval)
+                    else self._ask_question(terminal, request)
                 )
             except _NoAnswer as none:
-                return Deny(str(none))
+                return approvals.Deny(str(none))
             except asyncio.CancelledError:
                 terminal.withdraw("  withdrawn: nobody waits for the answer any more")
                 raise
@@ -280,118 +272,116 @@ class LineSurface:
 
     # -- approvals ----------------------------------------------------------------------------------------------------------------
 
-    async def _approve(self, terminal: Terminal, request: Approval) -> Decision:
-        row = self._row(request)
-        kept = self._would_keep(request, row)
-        await self._show(terminal, self._approval(request, row, kept, terminal.columns))
+    async def _ask_approval(self, terminal: Terminal, request: approvals.Approval) -> approvals.Decision:
+        row = self._find_row(request)
+        kept = self._preview_remembered(request, row)
+        await self._show(terminal, self._render_approval(request, row, kept, terminal.columns))
         always = " / [a]lways, as said" if kept else ""
         prompt = f"May it run? [y]es / [N]o / [s]top the turn{always}: "
         for _ in range(_TRIES):
-            if (decision := _decision(await terminal.ask(prompt), remembers=kept is not None)) is not None:
+            if (decision := _parse_decision(await terminal.ask(prompt), remembers=kept is not None)) is not None:
                 return decision
             also = ", a" if kept else ""
             await terminal.write(f"  That is no answer. Type y, n, n and why, s{also}; Enter alone is a no.\n")
-        return Deny(_NOT_UNDERSTOOD)
+        return approvals.Deny(_NOT_UNDERSTOOD)
 
-    def _approval(
-        self, request: Approval, row: PendingApproval | None, kept: RememberedDecision | None, columns: int
+    def _render_approval(
+        self, request: approvals.Approval, row: PendingApproval | None, kept: RememberedDecision | None, columns: int
     ) -> Iterator[str]:
-        yield from self._head(f"{words.name(request.tool, words.TOOL)}, asked by {self._asker(request)}", columns)
-        cut = yield from words.call_lines(request, "ends", columns=columns)
+        yield from self._render_head(f"{words.quote_name(request.tool, words.TOOL)}, asked by {self._name_asker(request)}", columns)
+        cut = yield from words.render_call(request, "ends", columns=columns)
         if row is not None:
-            yield from words.own_line(f"  in {row.situation.cwd}", columns=columns)
+            yield from words.fold_line(f"  in {row.situation.cwd}", columns=columns)
         if cut:
-            yield from self._all_of_it(row, columns)
+            yield from self._render_full_hint(row, columns)
         if kept is not None:
-            yield from words.own_line(f"  always: {words.about(kept.rule)}; {words.lifetime(kept)}", columns=columns)
+            yield from words.fold_line(f"  always: {words.format_rule(kept.rule)}; {words.format_lifetime(kept)}", columns=columns)
 
-    def _row(self, request: Approval | Question) -> PendingApproval | None:
+    def _find_row(self, request: approvals.Approval | approvals.Question) -> PendingApproval | None:
         """Where the approver has written it down; an id is the agent's own, so that it alone does not tell which."""
         if self._decisions is None:
             return None
         try:
-            rows = [one for one in self._decisions.pending() if one.state == "waiting"]
+            rows = [one for one in self._decisions.list_pending() if one.state == "waiting"]
         except NotWritten:
             return None
-        call = request.call if isinstance(request, Approval) else None
-        same = (request.id, request.session, request.agent, call)
-        found = [one for one in rows if (asked := one.request).id == request.id and _key(asked) == same]
+        found = [one for one in rows if _build_key(one.request) == _build_key(request)]
         return found[-1] if found else None
 
-    def _would_keep(self, request: Approval, row: PendingApproval | None) -> RememberedDecision | None:
+    def _preview_remembered(self, request: approvals.Approval, row: PendingApproval | None) -> RememberedDecision | None:
         """What would be remembered, as the approver remembers it: it is tried where it is forgotten again."""
         from serai.policy import DecisionStore, remember_decision
         from serai.policy.call_facts import CallFacts
-        from serai.policy.suggested_rules import rule_for
+        from serai.policy.suggested_rules import build_rule
 
         if row is None or request.no_always or request.needs_person:
             return None
         with closing(DecisionStore.in_memory()) as trial:
-            rule = rule_for(CallFacts(request.call, row.situation), Allow())
-            return trial.decisions()[0] if remember_decision(trial, rule, row.situation, "project", self._limits()) else None
+            rule = build_rule(CallFacts(request.call, row.situation), approvals.Allow())
+            return trial.list_decisions()[0] if remember_decision(trial, rule, row.situation, "project", self._limits()) else None
 
     # -- questions ----------------------------------------------------------------------------------------------------------------
 
-    async def _inquire(self, terminal: Terminal, request: Question) -> Decision:
+    async def _ask_question(self, terminal: Terminal, request: approvals.Question) -> approvals.Decision:
         """Each part in turn; whoever does not answer one dismisses all."""
         answers = {}
         for number, item in enumerate(request.items, start=1):
             part = f" ({number} of {len(request.items)})" if len(request.items) > 1 else ""
-            head = f"a question{part}, asked by {self._asker(request)}"
-            await self._show(terminal, self._part(request, head, format_questions([item]), terminal.columns))
-            answer = parse_typed_answer(item, escape_surrogates(await terminal.ask("Your answer (Enter dismisses it): ")))
+            head = f"a question{part}, asked by {self._name_asker(request)}"
+            await self._show(terminal, self._render_part(request, head, approvals.format_questions([item]), terminal.columns))
+            answer = approvals.parse_typed_answer(item, escape_surrogates(await terminal.ask("Your answer (Enter dismisses it): ")))
             if answer is None:
-                return Answer({})
+                return approvals.Answer({})
             answers[item.text] = answer
-        return Answer(answers)
+        return approvals.Answer(answers)
 
-    def _part(self, request: Question, head: str, text: str, columns: int) -> Iterator[str]:
-        yield from self._head(head, columns)
-        if (yield from words.first_and_last("it asks |", text, columns=columns)):
-            yield from self._all_of_it(self._row(request), columns)
+    def _render_part(self, request: approvals.Question, head: str, text: str, columns: int) -> Iterator[str]:
+        yield from self._render_head(head, columns)
+        if (yield from words.fold_ends("it asks |", text, columns=columns)):
+            yield from self._render_full_hint(self._find_row(request), columns)
 
     # -- both ---------------------------------------------------------------------------------------------------------------------
 
     async def _show(self, terminal: Terminal, rows: Iterator[str]) -> None:
         await terminal.write("\n" + "".join(f"{row}\n" for row in rows))
 
-    def _head(self, text: str, columns: int) -> Generator[str, None, None]:
-        for row in words.own_line(text, columns=columns):
+    def _render_head(self, text: str, columns: int) -> Generator[str, None, None]:
+        for row in words.fold_line(text, columns=columns):
             yield click.style(row, bold=True) if self._color else row
 
-    def _asker(self, request: Approval | Question) -> str:
+    def _name_asker(self, request: approvals.Approval | approvals.Question) -> str:
         """Who wants it, through whom, and in which session where there are several."""
-        asker = request.call.asker if isinstance(request, Approval) else request.tool
-        who = words.name(asker or request.agent or "somebody")
+        asker = request.call.asker if isinstance(request, approvals.Approval) else request.tool
+        who = words.quote_name(asker or request.agent or "somebody")
         if request.agent and asker and asker != request.agent:
-            who += f" through {words.name(request.agent)}"
+            who += f" through {words.quote_name(request.agent)}"
         if request.lane:
-            who += f", sub-agent {words.name(request.lane)}"
-        return who + (f", session {words.name(request.session)}" if self._several and request.session else "")
+            who += f", sub-agent {words.quote_name(request.lane)}"
+        return who + (f", session {words.quote_name(request.session)}" if self._several and request.session else "")
 
-    def _all_of_it(self, row: PendingApproval | None, columns: int) -> Iterator[str]:
+    def _render_full_hint(self, row: PendingApproval | None, columns: int) -> Iterator[str]:
         id = f" {row.id}" if row is not None else ""
-        yield from words.own_line(f"  not all of it is shown; in another terminal: serai policy pending{id}", columns=columns)
+        yield from words.fold_line(f"  not all of it is shown; in another terminal: serai policy pending{id}", columns=columns)
 
 
-def _key(asked: Approval | Question) -> tuple[object, ...]:
-    return (asked.id, asked.session, asked.agent, asked.call if isinstance(asked, Approval) else None)
+def _build_key(asked: approvals.Approval | approvals.Question) -> tuple[object, ...]:
+    return (asked.id, asked.session, asked.agent, asked.call if isinstance(asked, approvals.Approval) else None)
 
 
-def _decision(typed: str, *, remembers: bool) -> Allow | Deny | None:
+def _parse_decision(typed: str, *, remembers: bool) -> approvals.Allow | approvals.Deny | None:
     """What a reply says; None when it says nothing. A no may have its reason, a yes stands alone."""
     if not typed.strip():
-        return Deny(_ENTER)
+        return approvals.Deny(_ENTER)
     found = _REPLY.fullmatch(typed)
     if found is None:
         return None
     word, rest = found[1].lower(), escape_surrogates(found[2] or "")
     why = _BECAUSE.sub("", rest, count=1) if _BECAUSE.match(rest) else rest
     if word in _STOP:
-        return Deny(why or _STOPPED, interrupt=True)
-    reply = parse_approval_reply(word)
+        return approvals.Deny(why or _STOPPED, interrupt=True)
+    reply = approvals.parse_approval_reply(word)
     if reply == "deny":
-        return Deny(why or _SAID_NO)
+        return approvals.Deny(why or _SAID_NO)
     if reply == "allow" and not rest:
-        return Allow()
-    return Allow(remember="project") if reply == "always" and not rest and remembers else None
+        return approvals.Allow()
+    return approvals.Allow(remember="project") if reply == "always" and not rest and remembers else None

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import click
 
+from serai.atomic_file import write_all
 from serai.errors import Closed, PeerGone
 
 _TOKEN = "SERAI_MCP_TOKEN"  # noqa: S105  (the name of the variable)
@@ -33,17 +34,17 @@ def mcp_attach(path: str) -> None:
     if not token or "\n" in token:
         hint = "Serai sets it for the agent that it starts: give the agent the configuration that it was handed, as it is"
         raise Closed(f"{_TOKEN} is not set: nobody may come to {path} without the token of the session", hint=hint)
-    with _connected(path) as connection:
-        if _owner(connection) != os.geteuid():  # somebody has put a socket of theirs in its place
-            raise _gone(path, "another user does")
+    with _connect(path) as connection:
+        if _get_peer_uid(connection) != os.geteuid():  # somebody has put a socket of theirs in its place
+            raise _build_error(path, "another user does")
         try:
             connection.sendall(os.fsencode(token) + b"\n")
         except OSError:
-            raise _gone(path, "it hung up") from None
+            raise _build_error(path, "it hung up") from None
         _bridge(connection)
 
 
-def _connected(path: str) -> socket.socket:
+def _connect(path: str) -> socket.socket:
     """By way of its folder where its path is too long for an address."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -57,17 +58,17 @@ def _connected(path: str) -> socket.socket:
             os.close(folder)
     except OSError as error:
         connection.close()
-        raise _gone(path, error.strerror or str(error)) from None
+        raise _build_error(path, error.strerror or str(error)) from None
     return connection
 
 
-def _owner(connection: socket.socket) -> int:
+def _get_peer_uid(connection: socket.socket) -> int:
     """The user of the process that listens."""
     _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(user)
 
 
-def _gone(path: str, why: str) -> PeerGone:
+def _build_error(path: str, why: str) -> PeerGone:
     return PeerGone(
         f"no Serai listens there: {why}", who=path, hint="the run that made it is over: start the agent with Serai again"
     )
@@ -77,7 +78,7 @@ def _bridge(connection: socket.socket) -> None:
     """Until the socket ends, or the agent does and the last answers are out."""
     over = threading.Event()
 
-    def forth() -> None:
+    def forward_input() -> None:
         with suppress(OSError):
             while data := os.read(0, _CHUNK):
                 connection.sendall(data)
@@ -87,10 +88,8 @@ def _bridge(connection: socket.socket) -> None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # which ends the other thread's wait
 
-    threading.Thread(target=forth, daemon=True).start()
+    threading.Thread(target=forward_input, daemon=True).start()
     with suppress(OSError):  # whoever read has read enough
         while data := connection.recv(_CHUNK):
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(1, rest) :]
+            write_all(1, data)
     over.set()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai.app.doctor.model_choice import ModelChoice, default_model, key_status
+from serai.app.doctor.checks import DefaultModel, check_key, choose_default_model
 from serai.cli import console
 from serai.cli.completion import complete_models
 from serai.cli.options import JSON, PATH
@@ -42,13 +42,13 @@ def list_(query: str, *, cwd: str, as_json: bool) -> None:
     QUERY narrows the list to what it may mean: a part of a key or a name, `default` or `small`. Costs are US dollars for a million
     tokens.
     """
-    here = ModelList.look(cwd)
-    found = here.fitting(query.strip())
+    here = ModelList.load(cwd)
+    found = here.find(query.strip())
     if as_json:
         for one in found:
-            click.echo(console.json_line(here.form(one)))
+            click.echo(console.dump_json(here.dump_model(one)))
         return
-    console.print_table([("", "key", "name", "context", "cost", "its key"), *map(here.row, found)])
+    console.print_table([("", "key", "name", "context", "cost", "its key"), *map(here.build_row, found)])
     console.out(f"* {here.choice.key} would be used: {here.choice.why}" if here.choice.model else here.choice.why)
     if here.choice.hint:
         console.err(here.choice.hint)
@@ -63,12 +63,12 @@ def list_(query: str, *, cwd: str, as_json: bool) -> None:
 @JSON
 def show(key: str, *, cwd: str, as_json: bool) -> None:
     """All that is known of a model. KEY is what `serai run --model` takes: a key, or a part of one that says enough."""
-    here = ModelList.look(cwd)
+    here = ModelList.load(cwd)
     found = here.resolve(key)
     if as_json:
-        click.echo(console.json_line(here.form(found, whole=True)))
+        click.echo(console.dump_json(here.dump_model(found, whole=True)))
     else:
-        for line in here.told(found):
+        for line in here.render_model(found):
             console.out(line)
 
 
@@ -78,22 +78,22 @@ class ModelList:
 
     catalogue: Catalogue
     settings: Mapping[str, Any]
-    choice: ModelChoice
+    choice: DefaultModel
 
     @classmethod
-    def look(cls, cwd: str) -> ModelList:
+    def load(cls, cwd: str) -> ModelList:
         from serai.agents.models.catalogue import Catalogue
         from serai.app.config import Config
 
         config, catalogue = Config.load(cwd), Catalogue.load()
-        return cls(catalogue, config.settings, default_model(catalogue, config, os.environ))
+        return cls(catalogue, config.settings, choose_default_model(catalogue, config, os.environ))
 
     def resolve(self, query: str) -> Model:
         from serai.agents.models.catalogue import resolve
 
         return resolve(query, self.catalogue, os.environ, self.settings)
 
-    def fitting(self, query: str) -> list[Model]:
+    def find(self, query: str) -> list[Model]:
         """What a query may mean; the error about one that means nothing has the names that are near."""
         wanted = query.lower()
         if wanted not in _WORDS and (
@@ -102,20 +102,20 @@ class ModelList:
             return found
         return [self.resolve(query)]
 
-    def row(self, one: Model) -> tuple[str, ...]:
+    def build_row(self, one: Model) -> tuple[str, ...]:
         star = "*" if one.key == self.choice.key else ""
         context = f"{one.context_window:,}" if one.context_window else "-"
-        return star, one.key, one.name, context, _cost(one.cost) or "-", key_status(one, os.environ)[1]
+        return star, one.key, one.name, context, _format_cost(one.cost) or "-", check_key(one, os.environ)[1]
 
-    def form(self, one: Model, *, whole: bool = False) -> dict[str, Any]:
+    def dump_model(self, one: Model, *, whole: bool = False) -> dict[str, Any]:
         """Addresses without the password that may be in one; of headers the names alone."""
         import msgspec
 
-        from serai.agents.models.catalogue import variables_of
-        from serai.agents.models.http_client import address
+        from serai.agents.models.catalogue import list_key_variables
+        from serai.agents.models.http_client import split_address
 
         used = one.key == self.choice.key
-        ready, key = key_status(one, os.environ)
+        ready, key = check_key(one, os.environ)
         form: dict[str, Any] = {
             "key": one.key,
             "name": one.name,
@@ -125,32 +125,32 @@ class ModelList:
             "max_tokens": one.max_tokens,
             "reasoning": one.reasoning,
             "cost": msgspec.to_builtins(one.cost),
-            "variables": [] if one.api == "parrot" else list(variables_of(one.provider)),
+            "variables": [] if one.api == "parrot" else list(list_key_variables(one.provider)),
             "ready": ready,
             "its_key": key,
             "used": used,
         }
         if whole:
-            form |= {"base_url": address(one.base_url)[0] if one.base_url else "", "headers": sorted(one.headers)}
+            form |= {"base_url": split_address(one.base_url)[0] if one.base_url else "", "headers": sorted(one.headers)}
         return form | ({"why": self.choice.why} if used else {})
 
-    def told(self, one: Model) -> Iterator[str]:
-        from serai.agents.models.http_client import address
+    def render_model(self, one: Model) -> Iterator[str]:
+        from serai.agents.models.http_client import split_address
 
         yield f"{one.key}: {one.name}"
-        yield f"  API {one.api}" + (f", at {address(one.base_url)[0]}" if one.base_url else "")
+        yield f"  API {one.api}" + (f", at {split_address(one.base_url)[0]}" if one.base_url else "")
         if one.headers:
             yield f"  with the headers {', '.join(sorted(one.headers))}"
         if one.context_window:
             yield f"  context: {one.context_window:,} tokens" + (f", {one.max_tokens:,} of an answer" if one.max_tokens else "")
-        if cost := _cost(one.cost):
+        if cost := _format_cost(one.cost):
             cache = f"; from the cache ${one.cost.cache_read:g}, into it ${one.cost.cache_write:g}" if one.cost.cache_read else ""
             yield f"  cost: {cost}{cache}, for a million tokens"
-        yield f"  its key: {key_status(one, os.environ)[1]}"
+        yield f"  its key: {check_key(one, os.environ)[1]}"
         if one.key == self.choice.key:
             yield f"  it would be used: {self.choice.why}"
 
 
-def _cost(cost: Cost) -> str:
+def _format_cost(cost: Cost) -> str:
     """In and out; nothing where it is not known."""
     return f"${cost.input:g} in, ${cost.output:g} out" if cost.input or cost.output else ""

@@ -56,7 +56,7 @@ _STATUS = {
 }
 
 
-def exit_code_of(code: str) -> ExitCode:
+def to_exit_code(code: str) -> ExitCode:
     """The status for the code of an error; a code of the guest's own is an answer."""
     return _STATUS.get(code, ExitCode.ERROR)
 
@@ -89,7 +89,7 @@ class NonEmptyPath(click.Path):
 PATH = NonEmptyPath(readable=False)  # not looked at yet: it may also be a URL
 
 
-def guest_options(command: Callable[..., None]) -> Callable[..., None]:
+def add_guest_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every command about guests; the command gets them as one `options`."""
 
     @wraps(command)
@@ -112,7 +112,7 @@ def guest_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def user_limits() -> Limits:
+def load_user_limits() -> Limits:
     """The usual ones, and what `[limits]` of the settings changes."""
     from serai import paths
     from serai.host.guest_settings import read_person_settings
@@ -141,7 +141,7 @@ async def open_host(options: GuestOptions, *, command: str, surface: NoticeSurfa
         )
         try:
             report = await host.start()
-            for line in (*config.notes, *report.lines()):
+            for line in (*config.notes, *report.to_lines()):
                 err(line)
             yield host
         finally:

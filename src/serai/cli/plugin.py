@@ -17,9 +17,9 @@ import msgspec
 
 from serai.cli import console
 from serai.cli.completion import complete_guests
-from serai.cli.options import JSON, ExitCode, GuestOptions, NonEmptyPath, exit_code_of, guest_options, run_async
-from serai.cli.plugin_grants import GrantOptions, grant_options, granted
-from serai.cli.tool import parsed, print_result
+from serai.cli.options import JSON, ExitCode, GuestOptions, NonEmptyPath, add_guest_options, run_async, to_exit_code
+from serai.cli.plugin_grants import GrantOptions, grant_options, to_grants
+from serai.cli.tool import print_result, read_arguments
 from serai.errors import NoGuest, NoTool, NotWritten
 from serai.host import installation
 from serai.host.discovery import DiscoveryResult
@@ -50,41 +50,37 @@ async def call(wanted: ToolRun, arguments: str, config: str, *, as_json: bool) -
     from serai.app.config import Config
     from serai.authoring import plugin_package
 
-    asked = ToolCall(wanted.tool, parsed(arguments), asker="person")
-    config_value = parsed(config) if config else None
+    asked = ToolCall(wanted.tool, read_arguments(arguments), asker="person")
+    config_value = read_arguments(config) if config else None
     loaded = Config.load(os.getcwd())
     path = Path(absolute_path(wanted.package))
     package = plugin_package.open_package(path, loaded)
-    manifest = _manifest(path, package, wanted, config_value, plugin_package.bounds_of(loaded))
+    manifest = _build_manifest(path, package, wanted, config_value, plugin_package.read_bounds(loaded))
     async with _host(lambda: DiscoveryResult(guests=(manifest,)), loaded, command=f"serai guest run {package.manifest.id}") as host:
         known = host.table.tools.get(asked.name)
         if known is None:
             if host.guests[manifest.id].running is None:  # why was told already
                 return ExitCode.UNAVAILABLE
-            raise NoTool(
-                f"{package.manifest.id} offers no tool {asked.name}", hint=console.did_you_mean(asked.name, host.table.tools)
-            )
+            raise NoTool(f"{package.manifest.id} offers no tool {asked.name}", hint=console.suggest(asked.name, host.table.tools))
         result = await host.call_tool(asked)
         if as_json:
             form = {"tool": asked.name, "owner": known.owner.id, "is_error": False} | msgspec.to_builtins(result)
-            click.echo(console.json_line(form))
+            click.echo(console.dump_json(form))
         else:
             print_result(result)
-    return exit_code_of(result.code) if result.is_error else ExitCode.OK
+    return to_exit_code(result.code) if result.is_error else ExitCode.OK
 
 
-def _manifest(path: Path, package: Package, wanted: ToolRun, config: Any, bounds: Any = None) -> GuestManifest:
+def _build_manifest(path: Path, package: Package, wanted: ToolRun, config: Any, bounds: Any = None) -> GuestManifest:
     """The plugin with just that: the one tool, and what the flags give."""
     said = package.manifest
     if wanted.tool not in (tool.name for tool in said.tools):
-        raise NoTool(
-            f"{said.id} has no tool {wanted.tool}", hint=console.did_you_mean(wanted.tool, [tool.name for tool in said.tools])
-        )
+        raise NoTool(f"{said.id} has no tool {wanted.tool}", hint=console.suggest(wanted.tool, [tool.name for tool in said.tools]))
     wanted.given.check(said)
     identity = f"user:{said.id}"
-    grants = granted(said, wanted.given, ("tool",), identity=identity, digest=package.digest)
+    grants = to_grants(said, wanted.given, ("tool",), identity=identity, digest=package.digest)
     apis = {api for api in ("fs", "request", "websocket") if getattr(wanted.given, api)}
-    mine = tuple(one for one in grants.permissions if _given(one, wanted, apis))
+    mine = tuple(one for one in grants.permissions if _is_given(one, wanted, apis))
     record = ResolvedPlugin(
         identity=identity,
         source="user",
@@ -94,7 +90,7 @@ def _manifest(path: Path, package: Package, wanted: ToolRun, config: Any, bounds
         version=said.version,
         manifest=said,
         enabled_surfaces=("tool",),
-        grants=_only(grants, permissions=mine, apis=apis),
+        grants=_restrict_grants(grants, permissions=mine, apis=apis),
         config=config,
     )
     file = path / "plugin.toml" if path.is_dir() else path
@@ -112,13 +108,13 @@ def _manifest(path: Path, package: Package, wanted: ToolRun, config: Any, bounds
     )
 
 
-def _only(grants: Any, *, permissions: tuple[Permission, ...], apis: set[str]) -> Any:
+def _restrict_grants(grants: Any, *, permissions: tuple[Permission, ...], apis: set[str]) -> Any:
     """The same for these interfaces alone: a plugin's own targets are none of the flags'."""
     without = {api: () for api in ("fs", "request", "websocket") if api not in apis}
     return msgspec.structs.replace(grants, permissions=permissions, **without)
 
 
-def _given(permission: Permission, wanted: ToolRun, apis: set[str]) -> bool:
+def _is_given(permission: Permission, wanted: ToolRun, apis: set[str]) -> bool:
     if permission.kind == "external_write":
         return wanted.external_write
     return permission.kind != "host_api" or permission.api in apis
@@ -144,7 +140,7 @@ async def _host(search: Callable[[], DiscoveryResult], config: Config, *, comman
         )
         try:
             report = await host.start()
-            for line in report.lines():
+            for line in report.to_lines():
                 console.err(line)
             yield host
         finally:
@@ -191,22 +187,22 @@ async def show_status(guest: Guest, *, as_json: bool) -> ExitCode:
     """The operator's report of an instance (spec yoi 3.8)."""
     running = cast(Any, guest.running)
     if running is None:
-        console.err(f"{guest.id}: {guest.why_down()}")
+        console.err(f"{guest.id}: {guest.explain_down()}")
         return ExitCode.UNAVAILABLE
-    form: dict[str, Any] = console.mask_strings(msgspec.to_builtins(await running.fresh_status()))
+    form: dict[str, Any] = console.mask_strings(msgspec.to_builtins(await running.refresh_status()))
     if as_json:
-        click.echo(console.json_line(form))
+        click.echo(console.dump_json(form))
     else:
-        for line in status_lines(form):
+        for line in render_status(form):
             console.out(line)
     return ExitCode.UNAVAILABLE if form["lifecycle"] == "Failed" else ExitCode.OK
 
 
-def status_lines(form: dict[str, Any]) -> Iterator[str]:
+def render_status(form: dict[str, Any]) -> Iterator[str]:
     """The same for people: what is empty is left out."""
     yield f"{form['plugin_ref']}: {form['lifecycle']}"
     if (said := form.get("component_status")) is not None:
-        yield f"  says {console.json_line(said)}"
+        yield f"  says {console.dump_json(said)}"
     if error := form.get("last_error"):
         yield f"  last error: {error}"
     counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in form["dispatch_counters"].items() if count)
@@ -238,7 +234,7 @@ def pack(folder: str, *, output: str | None, as_json: bool) -> None:
 
     report = plugin_package.pack(folder, output)
     if as_json:
-        click.echo(console.json_line(report))
+        click.echo(console.dump_json(report))
         return
     package = report["package"]
     console.out(f"packed {package['package']} {package['version']}: {report['output_path']}")
@@ -250,10 +246,10 @@ def pack(folder: str, *, output: str | None, as_json: bool) -> None:
 @JSON
 def wit(*, into: Path | None, as_json: bool) -> None:
     """Print the interfaces of plugins as WIT: the two worlds, and what a host offers them."""
-    files = dict(_wit_files())
+    files = dict(_read_wit_files())
     if into is None:
         if as_json:
-            click.echo(console.json_line({"files": files}))
+            click.echo(console.dump_json({"files": files}))
         else:
             for name, text in files.items():
                 click.echo(f"// {name}\n{text}")
@@ -268,10 +264,10 @@ def wit(*, into: Path | None, as_json: bool) -> None:
         if not as_json:
             console.out(f"wrote {file}")
     if as_json:
-        click.echo(console.json_line({"folder": str(into.absolute()), "files": list(files)}))
+        click.echo(console.dump_json({"folder": str(into.absolute()), "files": list(files)}))
 
 
-def _wit_files() -> list[tuple[str, str]]:
+def _read_wit_files() -> list[tuple[str, str]]:
     """By their paths, as tool chains want them below one folder."""
     from importlib.resources import files
 
@@ -316,7 +312,7 @@ NAME = click.argument("name", shell_complete=complete_guests)
 
 @click.command()
 @NAME
-@guest_options
+@add_guest_options
 @JSON
 def status(name: str, *, options: GuestOptions, as_json: bool) -> None:
     """Start this plugin, and show how it is.
@@ -329,7 +325,7 @@ def status(name: str, *, options: GuestOptions, as_json: bool) -> None:
 
 @click.command()
 @NAME
-@guest_options
+@add_guest_options
 @JSON
 def restart(name: str, *, options: GuestOptions, as_json: bool) -> None:
     """Start this plugin, start it once more by hand, and show how it is.

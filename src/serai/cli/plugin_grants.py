@@ -20,7 +20,7 @@ import click
 
 from serai.cli import console
 from serai.cli.completion import complete_guests
-from serai.cli.options import ENDING, JSON, ExitCode, GuestOptions, guest_options, is_plugin
+from serai.cli.options import ENDING, JSON, ExitCode, GuestOptions, add_guest_options, is_plugin
 from serai.errors import BadSettings, NoGuest
 from serai.paths import absolute_path
 from serai.plain_text import escape_text
@@ -60,13 +60,13 @@ class GrantOptions:
             if given and api not in asked:
                 raise click.UsageError(f"--{api}: {manifest.id} does not ask for host_api.{api}, so it could not use it")
 
-    def targets(self, manifest: PluginManifest, api: HostApi) -> tuple[Target, ...]:
+    def get_targets(self, manifest: PluginManifest, api: HostApi) -> tuple[Target, ...]:
         """Those of the flags, or else the plugin's own."""
         given, own = (self.request, manifest.request) if api == "request" else (self.websocket, manifest.websocket)
-        return tuple(_private(target, self.private) for target in given or own)
+        return tuple(_set_private(target, self.private) for target in given or own)
 
 
-def _private(target: Target, private: bool) -> Target:
+def _set_private(target: Target, private: bool) -> Target:
     """`private` of a manifest is a wish and none of ours: only the person's flag makes it a grant."""
     return Target(
         scheme=target.scheme,
@@ -99,20 +99,20 @@ def grant_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--private", is_flag=True, help="Those targets may be private, loopback and link-local addresses too."),
         click.option(
-            "--websocket", metavar="URL", multiple=True, callback=_each(_websocket), help="ws or wss to this host; repeatable."
+            "--websocket", metavar="URL", multiple=True, callback=_map(_parse_websocket), help="ws or wss to this host; repeatable."
         ),
         click.option(
             "--request",
             metavar="'METHODS URL'",
             multiple=True,
-            callback=_each(_request),
+            callback=_map(_parse_request),
             help="Such as 'GET,POST https://host/prefix': these methods there; repeatable.",
         ),
         click.option(
             "--fs",
             metavar="ROOT:OPERATIONS",
             multiple=True,
-            callback=_each(_fs),
+            callback=_map(_parse_fs),
             help=f"This folder for {', '.join(_OPERATIONS)}, as many as are named; repeatable.",
         ),
     ):
@@ -120,7 +120,7 @@ def grant_options(command: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-def _each(read: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Sequence[str]], tuple[Any, ...]]:
+def _map(read: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Sequence[str]], tuple[Any, ...]]:
     def callback(context: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> tuple[Any, ...]:
         found = []
         for text in texts:
@@ -144,7 +144,7 @@ def _check_text(text: str) -> None:
         raise ValueError("there is a NUL in it")
 
 
-def _fs(text: str) -> FsGrant:
+def _parse_fs(text: str) -> FsGrant:
     root, colon, operations = text.rpartition(":")
     named = tuple(part.strip() for part in operations.split(","))
     if not colon or not root or not set(named) <= set(_OPERATIONS):
@@ -153,19 +153,19 @@ def _fs(text: str) -> FsGrant:
     return FsGrant(root=absolute_path(root), operations=found)
 
 
-def _request(text: str) -> Target:
+def _parse_request(text: str) -> Target:
     methods, _, url = text.strip().partition(" ")
     named = tuple(method.upper() for method in methods.split(","))
     if not url.strip() or not set(named) <= set(METHODS):
         raise ValueError(f"it has to be METHODS URL, such as 'GET,POST https://host/prefix'; the methods are {', '.join(METHODS)}")
-    return _target(url.strip(), ("http", "https"), named)
+    return _parse_target(url.strip(), ("http", "https"), named)
 
 
-def _websocket(text: str) -> Target:
-    return _target(text.strip(), ("ws", "wss"), ())
+def _parse_websocket(text: str) -> Target:
+    return _parse_target(text.strip(), ("ws", "wss"), ())
 
 
-def _target(url: str, schemes: tuple[str, ...], methods: tuple[str, ...]) -> Target:
+def _parse_target(url: str, schemes: tuple[str, ...], methods: tuple[str, ...]) -> Target:
     found = _TARGET.fullmatch(url)
     if found is None or found["scheme"].lower() not in (*schemes, "*"):
         raise ValueError(
@@ -187,7 +187,7 @@ def _target(url: str, schemes: tuple[str, ...], methods: tuple[str, ...]) -> Tar
     )
 
 
-def surfaces_of(manifest: PluginManifest, names: Sequence[str]) -> tuple[Surface, ...]:
+def select_surfaces(manifest: PluginManifest, names: Sequence[str]) -> tuple[Surface, ...]:
     """The contributions of `--surface`, in their order; a plugin has to declare them."""
     for name in names:
         if name not in manifest.declared:
@@ -196,9 +196,9 @@ def surfaces_of(manifest: PluginManifest, names: Sequence[str]) -> tuple[Surface
     return tuple(surface for surface in SURFACES if surface in names)
 
 
-def granted(manifest: PluginManifest, given: GrantOptions, surfaces: Sequence[Surface], *, identity: str, digest: str) -> Grants:
+def to_grants(manifest: PluginManifest, given: GrantOptions, surfaces: Sequence[Surface], *, identity: str, digest: str) -> Grants:
     """All that the manifest requests, less what is for contributions that were not chosen."""
-    permissions = tuple(one for one in manifest.permissions if not surfaces or _concerns(one) in (None, *surfaces))
+    permissions = tuple(one for one in manifest.permissions if not surfaces or _get_surface(one) in (None, *surfaces))
     if not permissions:  # nothing to bind
         return Grants()
     apis = {permission.api for permission in permissions}
@@ -207,13 +207,13 @@ def granted(manifest: PluginManifest, given: GrantOptions, surfaces: Sequence[Su
         version=manifest.version,
         digest=digest,
         permissions=permissions,
-        request=given.targets(manifest, "request") if "request" in apis else (),
-        websocket=given.targets(manifest, "websocket") if "websocket" in apis else (),
+        request=given.get_targets(manifest, "request") if "request" in apis else (),
+        websocket=given.get_targets(manifest, "websocket") if "websocket" in apis else (),
         fs=given.fs,
     )
 
 
-def _concerns(permission: Permission) -> Surface | None:
+def _get_surface(permission: Permission) -> Surface | None:
     """For which kind of contribution it is; None: for all."""
     match permission.kind:
         case "surface":
@@ -249,7 +249,7 @@ class _Chosen(NamedTuple):
 @click.option("--config", metavar="JSON", default="", help="What it is started with.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--print", "only_print", is_flag=True, help="Print what would be written into your settings, and write nothing.")
-@guest_options
+@add_guest_options
 @JSON
 def grant(
     name: str,
@@ -273,25 +273,25 @@ def grant(
     chosen = _choose(name, options)
     file = GrantsFile.usual()
     file.read()  # whether it can be written is known before anybody is asked
-    before = _before(chosen.identity, options)
-    enablement = _enablement(chosen, given, surfaces, config)
+    before = _find_enablement(chosen.identity, options)
+    enablement = _build_enablement(chosen, given, surfaces, config)
     try:
-        snippet = grants.enablement_toml(enablement)
+        snippet = grants.format_enablement(enablement)
     except ValueError as error:  # of all that is in it only the config can be of any form
         raise click.UsageError(f"--config: {escape_text(str(error))}") from None
     if only_print:
         click.echo(escape_text(snippet), nl=False)
         return
-    form = _form(chosen, enablement, before)
-    lines = list(_lines(form, chosen, enablement))
+    form = _dump_grant(chosen, enablement, before)
+    lines = list(_render_grant(form, chosen, enablement))
     if not as_json:
         for line in lines:
             console.out(line)
-    sure = yes or _confirmed(chosen.identity, lines, seen=not as_json and sys.stdout.isatty())
+    sure = yes or _confirm(chosen.identity, lines, seen=not as_json and sys.stdout.isatty())
     if sure:
         _write(file, chosen, enablement)
     if as_json:
-        click.echo(console.json_line(form | {"file": str(file.path), "granted": sure}))
+        click.echo(console.dump_json(form | {"file": str(file.path), "granted": sure}))
     elif sure:
         console.out(f"granted {chosen.identity}: {file.path}")
     else:
@@ -302,7 +302,7 @@ def grant(
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-def _before(identity: str, options: GuestOptions) -> Enablement | None:
+def _find_enablement(identity: str, options: GuestOptions) -> Enablement | None:
     """What counts for it so far, whoever wrote it: of several the last (spec yoi 10)."""
     from serai.app.config import Config
     from serai.plugins import resolution
@@ -311,20 +311,20 @@ def _before(identity: str, options: GuestOptions) -> Enablement | None:
     return next((one for one in reversed(known) if one.id == identity), None)
 
 
-def _enablement(chosen: _Chosen, given: GrantOptions, names: Sequence[str], config: str) -> Enablement:
-    from serai.cli.tool import parsed
+def _build_enablement(chosen: _Chosen, given: GrantOptions, names: Sequence[str], config: str) -> Enablement:
+    from serai.cli.tool import read_arguments
     from serai.plugins.grants import Enablement
 
     manifest, digest = chosen.package.manifest, chosen.package.digest
     given.check(manifest)
-    surfaces = surfaces_of(manifest, names)
+    surfaces = select_surfaces(manifest, names)
     return Enablement(
         id=chosen.identity,
         version=manifest.version,
         digest=digest,
         surfaces=surfaces,
-        config=parsed(config) if config else None,
-        grants=granted(manifest, given, surfaces, identity=chosen.identity, digest=digest),
+        config=read_arguments(config) if config else None,
+        grants=to_grants(manifest, given, surfaces, identity=chosen.identity, digest=digest),
     )
 
 
@@ -335,15 +335,15 @@ def _choose(name: str, options: GuestOptions) -> _Chosen:
     from serai.cli import plugin_report
 
     if "/" in name or name.endswith(ENDING):
-        return _by_path(name, options)
+        return _open_by_path(name, options)
     search = plugin_report.PluginSearch.of(options)
     if plugin_report.find_reference(name, (one.identity for one in search.discovered)) is None and is_plugin(name):
-        return _by_path(name, options)
+        return _open_by_path(name, options)
     discovered = search.choose(name)
     return _Chosen(discovered.identity, Path(discovered.path), open_package(Path(discovered.path)))
 
 
-def _by_path(name: str, options: GuestOptions) -> _Chosen:
+def _open_by_path(name: str, options: GuestOptions) -> _Chosen:
     from serai import paths
     from serai.authoring.plugin_package import open_package
 
@@ -359,7 +359,7 @@ def _by_path(name: str, options: GuestOptions) -> _Chosen:
 # -- what is shown ----------------------------------------------------------------------------------------------------------------
 
 
-def _form(chosen: _Chosen, enablement: Enablement, before: Enablement | None) -> dict[str, Any]:
+def _dump_grant(chosen: _Chosen, enablement: Enablement, before: Enablement | None) -> dict[str, Any]:
     from serai.plugins import grants
 
     manifest = chosen.package.manifest
@@ -368,31 +368,31 @@ def _form(chosen: _Chosen, enablement: Enablement, before: Enablement | None) ->
         "version": manifest.version,
         "digest": chosen.package.digest,
         "package_path": str(chosen.path),
-        "asks": grants.requested_lines(manifest),
-        "gets": grants.granted_lines(enablement.grants),
+        "asks": grants.format_requested(manifest),
+        "gets": grants.format_granted(enablement.grants),
         "surfaces": list(enablement.surfaces) or sorted(manifest.declared),
-        "before": "" if before is None else _digest(before),
-        "difference": [] if before is None else _difference(chosen, before, enablement),
+        "before": "" if before is None else _get_digest(before),
+        "difference": [] if before is None else _describe_changes(chosen, before, enablement),
     }
 
 
-def _digest(enablement: Enablement) -> str:
+def _get_digest(enablement: Enablement) -> str:
     """For which contents it was; one without grants need not say so."""
     return enablement.digest or enablement.grants.digest or "any contents"
 
 
-def _difference(chosen: _Chosen, before: Enablement, now: Enablement) -> list[str]:
+def _describe_changes(chosen: _Chosen, before: Enablement, now: Enablement) -> list[str]:
     """Of the package, as far as the old one is known, and of the grants."""
     from serai.plugins import grants, package_store
 
     lines: list[str] = []
-    if (digest := _digest(before)) != now.digest:
-        old = package_store.copy_of(digest, os.environ)
+    if (digest := _get_digest(before)) != now.digest:
+        old = package_store.find_copy(digest, os.environ)
         if old is None:
             lines.append(f"the package is another, and no copy of {digest} is left to compare it with")
         else:
-            lines += grants.contents_diff(old, chosen.package)
-    had, has = grants.granted_lines(before.grants), grants.granted_lines(now.grants)
+            lines += grants.diff_contents(old, chosen.package)
+    had, has = grants.format_granted(before.grants), grants.format_granted(now.grants)
     lines += [f"it gets no more: {one}" for one in had if one not in has]
     lines += [f"it gets now: {one}" for one in has if one not in had]
     if before.config != now.config:
@@ -400,21 +400,21 @@ def _difference(chosen: _Chosen, before: Enablement, now: Enablement) -> list[st
     return lines
 
 
-def _lines(form: dict[str, Any], chosen: _Chosen, enablement: Enablement) -> Iterator[str]:
+def _render_grant(form: dict[str, Any], chosen: _Chosen, enablement: Enablement) -> Iterator[str]:
     yield f"{form['id']} {form['version']}: {form['package_path']}"
     yield f"  {form['digest']}"
     for what in ("asks", "gets"):
         yield f"  {what} for:" if what == "asks" else "  gets:"
         for line in form[what] or ["nothing"]:
             yield f"    {line}"
-    yield from (f"  {line}" for line in _lacking(chosen, enablement))
+    yield from (f"  {line}" for line in _render_gaps(chosen, enablement))
     if form["before"]:
         yield "  changed since it was granted:" if form["difference"] else "  the same as before"
         for line in form["difference"]:
             yield f"    {line}"
 
 
-def _lacking(chosen: _Chosen, enablement: Enablement) -> Iterator[str]:
+def _render_gaps(chosen: _Chosen, enablement: Enablement) -> Iterator[str]:
     """What it asks for and would still not have, and what it would have in vain."""
     from serai.plugins import targets
 
@@ -428,13 +428,13 @@ def _lacking(chosen: _Chosen, enablement: Enablement) -> Iterator[str]:
             yield f"it asks for host_api.{api} and names no target, so it reaches none"
         for target in getattr(grants, api):
             if own and not any(targets.intersects(target, one, api) for one in own):
-                yield f"host_api.{api} to {targets.label(target, api)} is in vain: it declares nothing there"
+                yield f"host_api.{api} to {targets.format_target(target, api)} is in vain: it declares nothing there"
     for root in grants.fs:
         if os.path.islink(root.root) or not os.path.isdir(root.root):
             yield f"{root.root} is no folder now: it reads nothing there until it is one"
 
 
-def _confirmed(identity: str, lines: Sequence[str], *, seen: bool) -> bool:
+def _confirm(identity: str, lines: Sequence[str], *, seen: bool) -> bool:
     """Nothing defaults to yes (design rule 7), and nobody says yes to what went into a file and was not seen."""
     if not sys.stdin.isatty():
         raise BadSettings(f"nobody is there to say yes to {identity}", hint="look at what it gets, then say --yes")
@@ -474,7 +474,7 @@ def _warn(chosen: _Chosen, options: GuestOptions) -> None:
 
 @click.command()
 @click.argument("name", shell_complete=complete_guests)
-@guest_options
+@add_guest_options
 @JSON
 def revoke(name: str, *, options: GuestOptions, as_json: bool) -> None:
     """Take from a plugin what `serai guest grant` gave it: it stays, and is not started."""
@@ -485,12 +485,12 @@ def revoke(name: str, *, options: GuestOptions, as_json: bool) -> None:
     known = [one.id for one in file.read()]
     identity = plugin_report.find_reference(name, known)
     if identity is None:
-        hint = console.did_you_mean(name, known) or "`serai guest list` shows what there is"
+        hint = console.suggest(name, known) or "`serai guest list` shows what there is"
         if plugin_report.find_reference(name, [one.id for one in plugin_report.PluginSearch.of(options).settings.enabled]):
             hint = "it is enabled in config.toml: take it out there"
         raise NoGuest(f"nothing was granted to {name}", who=str(file.path), hint=hint)
     file.drop(identity)
     if as_json:
-        click.echo(console.json_line({"id": identity, "file": str(file.path), "revoked": True}))
+        click.echo(console.dump_json({"id": identity, "file": str(file.path), "revoked": True}))
     else:
         console.out(f"revoked {identity}: {file.path}")

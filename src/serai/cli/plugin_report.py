@@ -68,7 +68,7 @@ class PluginSearch:
         from serai.plugins.resolution import read_plugin_settings as settings_of
 
         settings = settings_of(Config.load(options.cwd).settings)
-        named, told = _named(options.guests, settings.bounds)
+        named, told = _read_named(options.guests, settings.bounds)
         there: tuple[DiscoveredPackage, ...] = ()
         if options.installed:
             stores: tuple[tuple[Source, Path], ...] = (
@@ -82,7 +82,7 @@ class PluginSearch:
             settings=settings,
             discovered=(*named, *(one for one in there if one.identity not in known)),
             diagnostics=tuple(told),
-            aside=_aside(found or options.find()),
+            aside=_explain_aside(found or options.find()),
         )
 
     def choose(self, name: str) -> DiscoveredPackage:
@@ -90,26 +90,24 @@ class PluginSearch:
         reference = find_reference(name, (one.identity for one in self.discovered))
         fitting = [one for one in self.discovered if one.identity == reference]
         if not fitting:
-            hint = (
-                console.did_you_mean(name, [one.manifest.id for one in self.discovered]) or "`serai guest list` shows what there is"
-            )
+            hint = console.suggest(name, [one.manifest.id for one in self.discovered]) or "`serai guest list` shows what there is"
             raise NoGuest(f"there is no plugin {name}", hint=hint)
         if len(fitting) > 1:
             paths = " and ".join(one.path for one in fitting)
             raise NoGuest(f"{reference} is there twice: {paths}", hint="remove one of them")
         return fitting[0]
 
-    def items(self) -> list[Item]:
+    def list_items(self) -> list[Item]:
         """All of them by reference."""
         plan = resolution.plan(self.settings.counting, self.discovered)
         told: dict[str, list[PackageDiagnostic]] = {}
         for one in (*self.diagnostics, *plan.diagnostics):
-            told.setdefault(_reference(one), []).append(one)
+            told.setdefault(_get_reference(one), []).append(one)
         references = {one.identity for one in self.discovered} | {one.id for one in self.settings.enabled} | told.keys()
         records = {record.identity: record for record in plan.records if record.package_path not in self.aside}
-        return [self._item(reference, records.get(reference), told.get(reference, [])) for reference in sorted(references)]
+        return [self._build_item(reference, records.get(reference), told.get(reference, [])) for reference in sorted(references)]
 
-    def _item(self, reference: str, record: ResolvedPlugin | None, told: list[PackageDiagnostic]) -> Item:
+    def _build_item(self, reference: str, record: ResolvedPlugin | None, told: list[PackageDiagnostic]) -> Item:
         package = next((one for one in self.discovered if one.identity == reference), None)
         enablement = next((one for one in reversed(self.settings.counting) if one.id == reference), None)
         inspection = authorization.inspect(record) if record else None
@@ -122,7 +120,7 @@ class PluginSearch:
         item: Item = {"reference": reference}
         if (parts := split_identity(reference)) is not None:
             item |= {"local_ref": parts[1]}
-        item |= {"status": "", **_about(package, reference)}
+        item |= {"status": "", **_dump_package(package, reference)}
         item |= {
             "configured": enablement is not None,
             "discovered": package is not None,
@@ -131,16 +129,16 @@ class PluginSearch:
             "declared_surfaces": sorted(package.manifest.declared) if package else [],
             "enabled_surfaces": list(record.enabled_surfaces) if record else [],
             "requested_permissions": [one.label for one in package.manifest.permissions] if package else [],
-            **_grants(enablement.grants if enablement else Grants()),
-            "tools": _tools(inspection, package),
+            **_dump_grants(enablement.grants if enablement else Grants()),
+            "tools": _dump_tools(inspection, package),
         }
         if inspection is not None:
             item["static_runtime"] = msgspec.to_builtins(inspection)
         item["diagnostics"] = [{"kind": kind, "message": message} for kind, message in sorted(set(found))]
-        return item | {"status": _status(item, told)}
+        return item | {"status": _get_status(item, told)}
 
 
-def _about(package: DiscoveredPackage | None, reference: str) -> Item:
+def _dump_package(package: DiscoveredPackage | None, reference: str) -> Item:
     """What is known of the package; of one that is missing only where it would have been."""
     if package is None:
         parts = split_identity(reference)
@@ -157,7 +155,7 @@ def _about(package: DiscoveredPackage | None, reference: str) -> Item:
     }
 
 
-def _tools(inspection: Inspection | None, package: DiscoveredPackage | None) -> list[Item]:
+def _dump_tools(inspection: Inspection | None, package: DiscoveredPackage | None) -> list[Item]:
     """Of one that nobody has granted anything: what it declares, and that it may not."""
     if inspection is None and package is not None:
         bare = resolution.resolve(Enablement(id=package.identity), [package])
@@ -167,16 +165,16 @@ def _tools(inspection: Inspection | None, package: DiscoveredPackage | None) -> 
     return [{key: value for key in keys if (value := getattr(row, key)) is not None} for row in rows]
 
 
-def _grants(grants: Grants) -> Item:
+def _dump_grants(grants: Grants) -> Item:
     return {
         "configured_grants": [one.label for one in grants.permissions],
-        "configured_request_grants": [targets.label(one, "request") for one in grants.request],
-        "configured_websocket_grants": [targets.label(one, "websocket") for one in grants.websocket],
+        "configured_request_grants": [targets.format_target(one, "request") for one in grants.request],
+        "configured_websocket_grants": [targets.format_target(one, "websocket") for one in grants.websocket],
         "configured_fs_grants": [f"{one.root} {','.join(one.operations)}" for one in grants.fs],
     }
 
 
-def _named(paths: Iterable[Path], bounds: Bounds) -> tuple[tuple[DiscoveredPackage, ...], tuple[PackageDiagnostic, ...]]:
+def _read_named(paths: Iterable[Path], bounds: Bounds) -> tuple[tuple[DiscoveredPackage, ...], tuple[PackageDiagnostic, ...]]:
     """The plugins among what the command line names, and what is wrong with them."""
     from serai.plugins import package_store
 
@@ -194,14 +192,14 @@ def _named(paths: Iterable[Path], bounds: Bounds) -> tuple[tuple[DiscoveredPacka
     return tuple(found), tuple(told)
 
 
-def _aside(found: DiscoveryResult) -> dict[str, str]:
+def _explain_aside(found: DiscoveryResult) -> dict[str, str]:
     aside = {str(one.manifest.folder): f"{one.reason}; `serai trust` in that folder lets it start" for one in found.untrusted}
     why = "it is switched off in your settings: `enabled` of its [guest.…], or disabled_extensions"
     off = {str(one.folder): why for one in found.disabled if one.plan}
     return aside | off
 
 
-def _reference(told: PackageDiagnostic) -> str:
+def _get_reference(told: PackageDiagnostic) -> str:
     """To which item it belongs: one that could not be read has only its file's name (spec yoi 19)."""
     if told.identity:
         return told.identity
@@ -210,7 +208,7 @@ def _reference(told: PackageDiagnostic) -> str:
     return _GLOBAL
 
 
-def _status(item: Item, told: list[PackageDiagnostic]) -> str:
+def _get_status(item: Item, told: list[PackageDiagnostic]) -> str:
     if item["resolved"]:
         usable = any(tool["eligible"] for tool in item["tools"])
         if usable and item["diagnostics"]:
@@ -225,37 +223,37 @@ def _status(item: Item, told: list[PackageDiagnostic]) -> str:
 # -- for people -------------------------------------------------------------------------------------------------------------------
 
 
-def listed(search: PluginSearch) -> list[Item]:
+def list_plugins(search: PluginSearch) -> list[Item]:
     """As many as are printed, each with its first diagnostics."""
-    return [_cut(item, _IN_LIST) for item in search.items()[:_MOST]]
+    return [_limit_diagnostics(item, _IN_LIST) for item in search.list_items()[:_MOST]]
 
 
 def show_list(items: list[Item], workspace: str, *, as_json: bool) -> None:
     """All of them; as JSON one object."""
     if as_json:
-        click.echo(console.json_line({"workspace": workspace, "items": items}))
+        click.echo(console.dump_json({"workspace": workspace, "items": items}))
         return
-    console.print_table([_COLUMNS, *map(_row, items)])
+    console.print_table([_COLUMNS, *map(_build_row, items)])
     for item in items:
         for one in item["diagnostics"]:
-            console.err(f"{item['reference']}: {_told(one, item['reference'])}")
+            console.err(f"{item['reference']}: {_format_diagnostic(one, item['reference'])}")
 
 
-def _row(item: Item) -> tuple[str, ...]:
+def _build_row(item: Item) -> tuple[str, ...]:
     offers = ", ".join([*item["declared_surfaces"], *(tool["name"] for tool in item["tools"])])
     return item["reference"], item["status"], item.get("version", "-"), offers or "-", item.get("package_path", "-")
 
 
 def find_item(search: PluginSearch, name: str) -> Item | None:
     """The item that is meant, or None."""
-    items = {item["reference"]: item for item in search.items()}
+    items = {item["reference"]: item for item in search.list_items()}
     reference = find_reference(name, items)
-    return None if reference is None else _cut(items[reference], _IN_SHOW)
+    return None if reference is None else _limit_diagnostics(items[reference], _IN_SHOW)
 
 
 def show_item(item: Item, *, as_json: bool) -> None:
     if as_json:
-        click.echo(console.json_line(item))
+        click.echo(console.dump_json(item))
         return
     console.out(f"{item['reference']} {item.get('version', '')}".rstrip() + f": {item['status']}")
     if "package_path" in item:
@@ -276,21 +274,21 @@ def show_item(item: Item, *, as_json: bool) -> None:
         told = "" if tool["eligible"] else f": not offered, {tool.get('diagnostic', '')}"
         console.out(f"  tool {tool['name']}{' (writes elsewhere)' if tool['external_write'] else ''}{told}")
     for one in item["diagnostics"]:
-        console.out(f"  {_told(one, item['reference'])}")
+        console.out(f"  {_format_diagnostic(one, item['reference'])}")
 
 
-def _cut(item: Item, most: int) -> Item:
+def _limit_diagnostics(item: Item, most: int) -> Item:
     return item | {"diagnostics": item["diagnostics"][:most]}
 
 
-def _told(diagnostic: Item, reference: str) -> str:
-    from serai.host.adapters.yoi.finder import mending
+def _format_diagnostic(diagnostic: Item, reference: str) -> str:
+    from serai.host.adapters.yoi.finder import suggest_repair
 
-    text = f"{diagnostic['kind']}: {_line(diagnostic['message'])}"
-    return f"{text}; {mending(reference)}" if diagnostic["kind"] == "missing" else text
+    text = f"{diagnostic['kind']}: {_shorten(diagnostic['message'])}"
+    return f"{text}; {suggest_repair(reference)}" if diagnostic["kind"] == "missing" else text
 
 
-def _line(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
 

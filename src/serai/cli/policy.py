@@ -16,7 +16,7 @@ from serai.cli import approval_text as words
 from serai.cli import console
 from serai.cli.completion import complete_agents, complete_sessions
 from serai.cli.options import JSON, PATH
-from serai.cli.policy_approvals import answer, forget, looked_at, parsed, pending
+from serai.cli.policy_approvals import answer, forget, parse_arguments, pending, view_decisions
 from serai.errors import BadSettings
 from serai.paths import absolute_path
 from serai.plain_text import escape_surrogates
@@ -58,18 +58,18 @@ class RuleSources:
     allow: tuple[str, ...]
     mode: str
 
-    def rules(self) -> Rules:
+    def load(self) -> Rules:
         from serai.host.trust import Trust
         from serai.policy import load_rules
 
-        def untrusted(content: bytes) -> str:  # of just what is read: the file may change at any time
+        def check_trust(content: bytes) -> str:  # of just what is read: the file may change at any time
             return trust.check_policy(self.cwd, content)
 
         trust = Trust.usual()
-        return load_rules(self.cwd, files=self.files, allow=self.allow, mode=self.mode, untrusted=untrusted)
+        return load_rules(self.cwd, files=self.files, allow=self.allow, mode=self.mode, untrusted=check_trust)
 
 
-def with_sources(command: Callable[..., None]) -> Callable[..., None]:
+def add_source_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say which rules hold; the command gets them as one `sources`."""
 
     @click.option("--cwd", type=PATH, default=".", help="The working directory; this folder by default.")
@@ -109,7 +109,7 @@ for _command in (answer, forget, pending):
 @click.option("--session", default="", shell_complete=complete_sessions, help="In this session: what is remembered for it counts.")
 @click.option("--profile", default="", help="With this profile: its mode counts.")
 @click.option("--expect", type=click.Choice(["allow", "deny", "ask"]), help="Fail (status 1) unless this is the decision.")
-@with_sources
+@add_source_options
 @JSON
 def test(
     tool: str,
@@ -133,23 +133,25 @@ def test(
 
     if not tool:
         raise click.UsageError("name a tool, such as bash")
-    given = parsed(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments), "stdin" if arguments == "-" else "JSON")
+    given = parse_arguments(
+        sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments), "stdin" if arguments == "-" else "JSON"
+    )
     tool, agent, guest, owner, session, profile = map(escape_surrogates, (tool, agent, guest, owner, session, profile))
     call = ToolCall(tool, given, asker=guest or agent)
     situation = CallContext(cwd=sources.cwd, session=session, agent=agent, owner=owner, profile=profile)
-    rules = sources.rules()
-    with looked_at() as decisions:
+    rules = sources.load()
+    with view_decisions() as decisions:
         trial = PolicyTrial(call, situation, rules, decisions)
         judged = trial.judge()
-        notes = [*rules.notes, *_odd(trial)]
+        notes = [*rules.notes, *_find_mistakes(trial)]
         if as_json:
-            advice = trial.advice(judged)
+            advice = trial.get_advice(judged)
             known = {"would_allow": advice.flag, "wider": advice.wider, "why_not": advice.why_not, "notes": notes}
-            click.echo(console.json_line(judged.to_json() | known))
+            click.echo(console.dump_json(judged.to_json() | known))
         else:
-            click.secho(words.visible(f"{tool}: {_MARKS[judged.decision][0]}"), fg=_MARKS[judged.decision][1], bold=True)
-            for line in (*_explained(judged), *_ways(trial, judged)):
-                console.out(words.visible(line))
+            click.secho(words.make_visible(f"{tool}: {_MARKS[judged.decision][0]}"), fg=_MARKS[judged.decision][1], bold=True)
+            for line in (*_render_decision(judged), *_render_advice(trial, judged)):
+                console.out(words.make_visible(line))
     for note in notes:
         console.err(note)
     if expect is not None and judged.decision != expect:
@@ -184,32 +186,32 @@ class PolicyTrial:
         rules = replace(self.rules, rules=(*self.rules.rules, *more))
         return Policy(rules, memory=self.decisions).judge(self.call, self.situation)
 
-    def advice(self, judged: PolicyDecision) -> RuleAdvice:
+    def get_advice(self, judged: PolicyDecision) -> RuleAdvice:
         from serai.policy.suggested_rules import RuleAdvice, advise
 
         if judged.stage == "mode" and self.native:
-            return RuleAdvice(why_not=_native(self))
+            return RuleAdvice(why_not=_explain_native(self))
         return advise(self.call, self.situation, judged)
 
-    def rule(self) -> Rule | None:
+    def find_rule(self) -> Rule | None:
         """The narrowest rule that really allows it, as it would be read from a file; None when none does."""
-        return next((rule for rule in self.candidates() if self._allows(rule)), None)
+        return next((rule for rule in self.iter_candidates() if self._allows(rule)), None)
 
-    def candidates(self) -> Iterator[Rule]:
+    def iter_candidates(self) -> Iterator[Rule]:
         """From narrow to wide: what it means, all that it says, what of that a pattern can say, the tool alone."""
         from serai.model.approvals import Allow
         from serai.policy.patterns import escape_glob
-        from serai.policy.suggested_rules import rule_for
+        from serai.policy.suggested_rules import build_rule
 
         subject = self.subject
         taken = {known.id for known in self.rules.rules}
         free = next(name for name in (f"my-rule-{number}" for number in count(1)) if name not in taken)
-        rule = replace(rule_for(subject, Allow()), id=free, who=())
+        rule = replace(build_rule(subject, Allow()), id=free, who=())
         if not rule.exactly:
             yield rule
         cwd = tuple(map(escape_glob, subject.cwds.values)) if subject.cwds.values != (subject.cwd,) else ()
         rule = replace(rule, exactly="", command=(), path=(), host=(), cwd=cwd)
-        fields = _fields(self.call.arguments)
+        fields = _build_patterns(self.call.arguments)
         yield replace(rule, input=fields)
         if said := {name: texts for name, texts in fields.items() if texts != ("",)}:
             yield replace(rule, input={**said, "*": ("*",)})
@@ -219,12 +221,12 @@ class PolicyTrial:
         from serai.policy.rules import read_toml
 
         try:
-            [read] = read_toml("\n".join(words.toml(rule)).encode(), "the advice").rules
+            [read] = read_toml("\n".join(words.render_toml(rule)).encode(), "the advice").rules
         except (BadSettings, UnicodeError):
             return False
         return self.judge(read).decision == "allow"
 
-    def opens(self, rule: Rule) -> bool:
+    def allows_more(self, rule: Rule) -> bool:
         """Whether this rule also allows calls that say something more."""
         import msgspec
 
@@ -232,7 +234,7 @@ class PolicyTrial:
         return replace(self, call=call).judge(rule).decision == "allow"
 
 
-def _fields(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _build_patterns(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Each argument as a pattern of itself; nothing when there are too many, or one that no pattern can say."""
     import msgspec
 
@@ -245,7 +247,7 @@ def _fields(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {name: (escape_glob(text),) for name, text in texts.items()}
 
 
-def _odd(trial: PolicyTrial) -> Iterator[str]:
+def _find_mistakes(trial: PolicyTrial) -> Iterator[str]:
     """What may be a typing mistake: a tool of ours without what it is about."""
     subject, tool = trial.subject, trial.call.name
     if trial.situation.owner or subject.odd:
@@ -260,12 +262,12 @@ def _odd(trial: PolicyTrial) -> Iterator[str]:
         yield f"{tool} takes a `{field}`, and this call has none: its arguments are {said}"
 
 
-def _explained(judged: PolicyDecision) -> Iterator[str]:
+def _render_decision(judged: PolicyDecision) -> Iterator[str]:
     yield f"  because {judged.why}"
     if judged.rule is not None:
-        yield f"  the rule is from {words.where(judged.rule.source)}"
+        yield f"  the rule is from {words.describe_source(judged.rule.source)}"
     if judged.remembered is not None:
-        yield f"  remembered as {judged.remembered.id}, {words.lifetime(judged.remembered)}"
+        yield f"  remembered as {judged.remembered.id}, {words.format_lifetime(judged.remembered)}"
     if judged.decision == "ask":
         yield "  without a person it is denied"
     yield ""
@@ -276,17 +278,17 @@ def _explained(judged: PolicyDecision) -> Iterator[str]:
         yield f"  {number}. {step.stage}: {decides if step.stage == judged.stage else step.said}"
 
 
-def _ways(trial: PolicyTrial, judged: PolicyDecision) -> Iterator[str]:
+def _render_advice(trial: PolicyTrial, judged: PolicyDecision) -> Iterator[str]:
     """What somebody would have to write who wants it otherwise."""
     if judged.decision == "allow":
         return
-    advice = trial.advice(judged)
+    advice = trial.get_advice(judged)
     yield ""
     if judged.stage == "mode" and not trial.native:
-        if shown := words.visible(advice.flag) == advice.flag and advice.flag:  # else it would be shown otherwise than it is
+        if shown := words.make_visible(advice.flag) == advice.flag and advice.flag:  # else it would be shown otherwise than it is
             yield "to allow it without asking, for one run:"
             yield f"  {shown}" + (f"   (every call of {trial.call.name})" if advice.wider else "")
-        yield from _for_good(trial, alone=not shown)
+        yield from _render_rule(trial, alone=not shown)
         return
     yield "to allow it:" if judged.decision == "deny" else "to allow it without asking:"
     yield f"  {advice.why_not}"
@@ -294,26 +296,26 @@ def _ways(trial: PolicyTrial, judged: PolicyDecision) -> Iterator[str]:
         yield "  or, when it is asked, answer for the next time too: serai policy answer ID allow --remember project"
 
 
-def _for_good(trial: PolicyTrial, *, alone: bool) -> Iterator[str]:
+def _render_rule(trial: PolicyTrial, *, alone: bool) -> Iterator[str]:
     """The rule; `alone`: no flag says the same."""
     from serai.policy.engine import match_rule
 
-    rule = trial.rule()
+    rule = trial.find_rule()
     if rule is None:
-        *_, widest = trial.candidates()
+        *_, widest = trial.iter_candidates()
         yield f"no rule can allow it: {match_rule(widest, trial.subject).why or 'no pattern can say what it is about'}"
         return
     also = ", or for one run in a file that --policy FILE names" if alone else ""
-    yield f"to allow it for good, in {words.own_file()}{also}:"
+    yield f"to allow it for good, in {words.find_own_file()}{also}:"
     if not (rule.command or rule.path or rule.host or rule.input):
         yield f"  # every call of {trial.call.name}: give it a pattern if that is too much"
-    elif trial.opens(rule):
+    elif trial.allows_more(rule):
         yield "  # whatever else such a call says: name its other fields if that is too much"
-    for line in words.toml(rule):
+    for line in words.render_toml(rule):
         yield f"  {line}" + ("  # Serai's own tool or the agent's, and no guest's of that name" if line == _BUILT_IN else "")
 
 
-def _native(trial: PolicyTrial) -> str:
+def _explain_native(trial: PolicyTrial) -> str:
     name = trial.native
     return f"`{trial.call.name}` is an agent's own name: rules that allow mean the tool `{name}`, so try serai policy test {name}"
 
@@ -322,28 +324,28 @@ def _native(trial: PolicyTrial) -> str:
 
 
 @policy.command("list")
-@with_sources
+@add_source_options
 @JSON
 def list_(*, sources: RuleSources, as_json: bool) -> None:
     """The rules that hold here in their order, the mode, and what is remembered."""
-    rules = sources.rules()
-    with looked_at() as decisions:
-        known = decisions.decisions()
+    rules = sources.load()
+    with view_decisions() as decisions:
+        known = decisions.list_decisions()
     if as_json:
-        ordered = [rule.to_json() | {"source": rule.source} for decide in ("deny", "ask", "allow") for rule in rules.by(decide)]
+        ordered = [rule.to_json() | {"source": rule.source} for decide in ("deny", "ask", "allow") for rule in rules.select(decide)]
         remembered = [
             {"id": one.id, "scope": one.scope, "key": one.key, "expires": one.expires, "rule": one.rule.to_json()} for one in known
         ]
         form = {"mode": rules.mode, "profiles": dict(rules.profiles), "rules": ordered, "remembered": remembered}
-        click.echo(console.json_line(form | {"notes": list(rules.notes)}))
+        click.echo(console.dump_json(form | {"notes": list(rules.notes)}))
     else:
-        for line in _listed(rules, known):
-            console.out(words.visible(line))
+        for line in _render_rules(rules, known):
+            console.out(words.make_visible(line))
     for note in rules.notes:
         console.err(note)
 
 
-def _listed(rules: Rules, known: tuple[Any, ...]) -> Iterator[str]:
+def _render_rules(rules: Rules, known: tuple[Any, ...]) -> Iterator[str]:
     yield "the first of these that says something counts:"
     for number, stage in enumerate(_STAGES, 1):
         if stage == "mode":
@@ -352,10 +354,12 @@ def _listed(rules: Rules, known: tuple[Any, ...]) -> Iterator[str]:
         elif stage == "remembered":
             yield f"{number}. {stage}" + ("" if known else ": nothing")
             for one in known:
-                yield f"   {one.id} {one.rule.decide}: {words.about(one.rule)}"
-                yield f"     {words.lifetime(one)}"
+                yield f"   {one.id} {one.rule.decide}: {words.format_rule(one.rule)}"
+                yield f"     {words.format_lifetime(one)}"
         else:
             said = [rule for rule in rules.rules if f"{rule.decide} rules" == stage]
             yield f"{number}. {stage}" + ("" if said else ": there are none")
-            yield from (f"   {line}" for rule in said for line in words.rule_lines(rule))
-    yield f"your own rules are in {words.own_file()}" + ("" if os.path.exists(words.own_file()) else ", which is not there yet")
+            yield from (f"   {line}" for rule in said for line in words.render_rule(rule))
+    yield f"your own rules are in {words.find_own_file()}" + (
+        "" if os.path.exists(words.find_own_file()) else ", which is not there yet"
+    )

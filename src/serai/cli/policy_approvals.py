@@ -14,7 +14,7 @@ import click
 
 from serai.cli import approval_text as words
 from serai.cli import console
-from serai.cli.options import JSON, PATH, user_limits
+from serai.cli.options import JSON, PATH, load_user_limits
 from serai.errors import NoApproval, NotAllowed, NotWritten
 from serai.plain_text import escape_line, escape_surrogates
 
@@ -26,47 +26,47 @@ SCOPES = ("once", "session", "project", "always")
 _STATES = {"used": "answered", "lost": "lost, its run is gone"}
 
 
-def kept() -> DecisionStore:
+def open_decisions() -> DecisionStore:
     """What is on disk; where there is nothing, nothing is made."""
     from serai.policy import DecisionStore
 
-    return DecisionStore.usual() if os.path.exists(_file()) else DecisionStore.in_memory()
+    return DecisionStore.usual() if os.path.exists(_get_path()) else DecisionStore.in_memory()
 
 
 @contextmanager
-def looked_at() -> Iterator[DecisionStore]:
+def view_decisions() -> Iterator[DecisionStore]:
     """The same, only to be shown: that is possible, with a copy, also where nothing can be written."""
     from tempfile import TemporaryDirectory
 
     with ExitStack() as stack:
         try:
-            decisions = kept()
+            decisions = open_decisions()
         except NotWritten as error:
             try:
-                decisions = _copy(stack.enter_context(TemporaryDirectory(prefix="serai-")))
+                decisions = _open_copy(stack.enter_context(TemporaryDirectory(prefix="serai-")))
             except (NotWritten, OSError):
                 raise error from None
         yield stack.enter_context(closing(decisions))
 
 
-def _copy(folder: str) -> DecisionStore:
+def _open_copy(folder: str) -> DecisionStore:
     from serai.policy import DecisionStore
 
-    copy = os.path.join(folder, os.path.basename(_file()))
+    copy = os.path.join(folder, os.path.basename(_get_path()))
     for suffix in ("", "-wal"):
-        if os.path.exists(_file() + suffix):
-            shutil.copyfile(_file() + suffix, copy + suffix)
+        if os.path.exists(_get_path() + suffix):
+            shutil.copyfile(_get_path() + suffix, copy + suffix)
     return DecisionStore(copy)
 
 
-def _file() -> str:
+def _get_path() -> str:
     from serai import paths
     from serai.policy.decision_store import NAME
 
     return os.path.join(paths.state_folder(), NAME)
 
 
-def parsed(raw: bytes, name: str) -> dict[str, Any]:
+def parse_arguments(raw: bytes, name: str) -> dict[str, Any]:
     """The arguments of a call. What is no JSON object is a wrong command line."""
     import msgspec
 
@@ -91,39 +91,39 @@ def pending(id: str | None, *, everything: bool, as_json: bool) -> None:
 
     What is lost can be answered too: its run is gone, and takes the answer when the session goes on.
     """
-    with looked_at() as decisions:
-        found = decisions.pending(everything=everything) if id is None else [decisions.find(escape_surrogates(id))]
+    with view_decisions() as decisions:
+        found = decisions.list_pending(everything=everything) if id is None else [decisions.find(escape_surrogates(id))]
     if not found and not as_json:
         console.err("nothing waits for an answer")
     for one in found:
         if as_json:
-            click.echo(console.json_line(_form(one)))
+            click.echo(console.dump_json(_dump_pending(one)))
         else:
-            for line in _shown(one, whole=id is not None):
+            for line in _render_pending(one, whole=id is not None):
                 click.echo(line)
 
 
-def _shown(one: PendingApproval, *, whole: bool) -> Iterator[str]:
+def _render_pending(one: PendingApproval, *, whole: bool) -> Iterator[str]:
     """As a person has to see it who answers: nothing is masked, and nothing can be taken for something else."""
     from serai.model.approvals import Approval
 
     request = one.request
-    who = words.name(request.agent or one.situation.agent or "somebody")
-    what = words.name(request.tool, words.TOOL) if isinstance(request, Approval) else "a question"
-    for row in words.own_line(f"{one.id}  {what}, asked by {who}: {_STATES.get(one.state, one.state)}"):
+    who = words.quote_name(request.agent or one.situation.agent or "somebody")
+    what = words.quote_name(request.tool, words.TOOL) if isinstance(request, Approval) else "a question"
+    for row in words.fold_line(f"{one.id}  {what}, asked by {who}: {_STATES.get(one.state, one.state)}"):
         yield click.style(row, bold=True)
     how: words.How = "whole" if whole else "glance"
     cut = (
-        yield from words.call_lines(request, how, id=one.id)
+        yield from words.render_call(request, how, id=one.id)
         if isinstance(request, Approval)
-        else words.question_lines(request, how)
+        else words.render_question(request, how)
     )
     place = f"  in {one.situation.cwd}" + (f", session {one.situation.session}" if one.situation.session else "")
-    for line in (f"{place}, asked at {words.moment(one.asked)}", *_next(one, cut=cut)):
-        yield from words.own_line(line)
+    for line in (f"{place}, asked at {words.format_time(one.asked)}", *_render_next(one, cut=cut)):
+        yield from words.fold_line(line)
 
 
-def _next(one: PendingApproval, *, cut: bool) -> Iterator[str]:
+def _render_next(one: PendingApproval, *, cut: bool) -> Iterator[str]:
     """What can be done about it."""
     from serai.model.approvals import Approval
 
@@ -135,11 +135,11 @@ def _next(one: PendingApproval, *, cut: bool) -> Iterator[str]:
         yield f"  settled{by}{said}"
         return
     if one.state == "waiting":
-        yield f"  waits until {words.moment(one.until)}"
+        yield f"  waits until {words.format_time(one.until)}"
     yield f"  serai policy answer {one.id} " + ("allow   (or deny)" if isinstance(one.request, Approval) else "--answer TEXT")
 
 
-def _form(one: PendingApproval) -> dict[str, Any]:
+def _dump_pending(one: PendingApproval) -> dict[str, Any]:
     import msgspec
 
     form: dict[str, Any] = {"id": one.id, "state": one.state, "asked": one.asked, "until": one.until}
@@ -176,27 +176,27 @@ def answer(
 
     An approval wants allow or deny. A question wants --answer, a text or the number of a choice; deny dismisses it.
     """
-    _fit_together(verdict, why=why, interrupt=interrupt, arguments=arguments, scope=scope, pattern=pattern, answers=answers)
+    _check_options(verdict, why=why, interrupt=interrupt, arguments=arguments, scope=scope, pattern=pattern, answers=answers)
     from serai.model.approvals import Approval
 
-    with closing(kept()) as decisions:
+    with closing(open_decisions()) as decisions:
         one = decisions.find(escape_surrogates(id))
         if isinstance(one.request, Approval):
             kept_as: Remember = scope if pattern is None else "once"
-            decision: Any = _decision(one.request, verdict, why, arguments, kept_as, interrupt=interrupt, answered=bool(answers))
+            decision: Any = _to_decision(one.request, verdict, why, arguments, kept_as, interrupt=interrupt, answered=bool(answers))
             if one.request.no_always and verdict == "allow" and scope != "once":
                 raise NotAllowed("the agent does not want this remembered", id=one.id, hint="answer it without --remember")
         elif scope != "once":
             raise click.UsageError("the answer to a question is not remembered")
         else:
-            decision = _answers(one, one.request, verdict, answers)
+            decision = _build_answer(one, one.request, verdict, answers)
         _settle(decisions, one, decision, pattern, scope)
     done = {"allow": "allowed", "deny": "denied"}[verdict] if verdict and isinstance(one.request, Approval) else "answered"
     gone = "; its run is gone, and takes this when the session goes on" if one.state == "lost" else ""
     console.out(f"{one.id}: {done}{gone}" + ("; it is remembered from now on" if gone and scope != "once" else ""))
 
 
-def _fit_together(verdict: str | None, *, scope: str, answers: Sequence[str], **given: Any) -> None:
+def _check_options(verdict: str | None, *, scope: str, answers: Sequence[str], **given: Any) -> None:
     """Options that say nothing together are a mistake, and mistakes are not answers."""
     if verdict is None and not answers:
         raise click.UsageError("say allow or deny, or to a question --answer TEXT")
@@ -210,7 +210,7 @@ def _fit_together(verdict: str | None, *, scope: str, answers: Sequence[str], **
         raise click.UsageError("--as is to be remembered: say --remember session, project or always")
 
 
-def _decision(
+def _to_decision(
     request: Approval, verdict: str | None, why: str, arguments: str | None, scope: Remember, *, interrupt: bool, answered: bool
 ) -> Allow | Deny:
     from serai.model.approvals import Allow, Deny
@@ -221,10 +221,10 @@ def _decision(
         return Deny(escape_surrogates(why), interrupt, scope)
     if arguments is None:
         return Allow(remember=scope)
-    return Allow(parsed(os.fsencode(arguments), "--arguments"), scope)
+    return Allow(parse_arguments(os.fsencode(arguments), "--arguments"), scope)
 
 
-def _answers(one: PendingApproval, request: Question, verdict: str | None, texts: tuple[str, ...]) -> Answer:
+def _build_answer(one: PendingApproval, request: Question, verdict: str | None, texts: tuple[str, ...]) -> Answer:
     from serai.model.approvals import Answer, parse_typed_answer
 
     if verdict == "allow":
@@ -234,8 +234,8 @@ def _answers(one: PendingApproval, request: Question, verdict: str | None, texts
     items = request.items
     hint = f"say --answer once for each, in their order; `serai policy pending {one.id}` shows them"
     if len(texts) != len(items):
-        parts = words.counted(len(items), "question")
-        raise NoApproval(f"it asks {parts}, and there are {words.counted(len(texts), 'answer')}", id=one.id, hint=hint)
+        parts = words.format_count(len(items), "question")
+        raise NoApproval(f"it asks {parts}, and there are {words.format_count(len(texts), 'answer')}", id=one.id, hint=hint)
     said = {item.text: parse_typed_answer(item, escape_surrogates(text)) for item, text in zip(items, texts, strict=True)}
     if None in said.values():
         raise NoApproval("an answer is empty", id=one.id, hint="say something, or deny to dismiss the question")
@@ -245,36 +245,36 @@ def _answers(one: PendingApproval, request: Question, verdict: str | None, texts
 def _settle(decisions: DecisionStore, one: PendingApproval, decision: Any, pattern: str | None, scope: Remember) -> None:
     """Answered first, then remembered: who is second has not decided anything."""
     from serai.model.approvals import Approval
-    from serai.policy import remember_decision, wider_rule
+    from serai.policy import build_wider_rule, remember_decision
     from serai.policy.call_facts import CallFacts
 
     if scope == "session" and not one.situation.session:
         raise NotAllowed("it is of no session that could be known again", id=one.id, hint="say --remember project or always")
     rule = None
     if pattern is not None and isinstance(one.request, Approval):
-        rule = wider_rule(escape_surrogates(pattern), decision, CallFacts(one.request.call, one.situation))
+        rule = build_wider_rule(escape_surrogates(pattern), decision, CallFacts(one.request.call, one.situation))
     elif one.state == "lost" and isinstance(one.request, Approval):  # else its run remembers
-        rule = _same_again(one, one.request, decision)
-    decisions.answer(one.id, decision, _me())
+        rule = _build_rule(one, one.request, decision)
+    decisions.answer(one.id, decision, _get_user())
     if rule is not None:
-        remember_decision(decisions, rule, one.situation, scope, user_limits())
+        remember_decision(decisions, rule, one.situation, scope, load_user_limits())
 
 
-def _same_again(one: PendingApproval, request: Approval, decision: Allow | Deny) -> Rule:
+def _build_rule(one: PendingApproval, request: Approval, decision: Allow | Deny) -> Rule:
     """What a run would remember of it, with the arguments that it is to have."""
     import msgspec
 
     from serai.model.approvals import Allow
     from serai.policy.call_facts import CallFacts
-    from serai.policy.suggested_rules import rule_for
+    from serai.policy.suggested_rules import build_rule
 
     call = request.call
     if isinstance(decision, Allow) and decision.arguments is not msgspec.UNSET:
         call = msgspec.structs.replace(call, arguments=decision.arguments)
-    return rule_for(CallFacts(call, one.situation), decision)
+    return build_rule(CallFacts(call, one.situation), decision)
 
 
-def _me() -> str:
+def _get_user() -> str:
     try:
         return escape_surrogates(getpass.getuser())
     except (KeyError, OSError, ImportError):  # nobody of that number is known here, as in many containers
@@ -293,8 +293,8 @@ def forget(ids: tuple[str, ...], *, everything: bool, session: str, project: str
     """Forget what was remembered, so that it is asked again. ID is as `serai policy list` shows it, or the start of it."""
     if not (ids or everything or session or project):
         raise click.UsageError("say which: their ids, --all, --session or --project")
-    with closing(kept()) as decisions:
-        meant = _meant(decisions, ids)
+    with closing(open_decisions()) as decisions:
+        meant = _resolve_ids(decisions, ids)
         count = len(decisions.forget(meant))
         if everything:
             count += decisions.forget_all()
@@ -305,10 +305,10 @@ def forget(ids: tuple[str, ...], *, everything: bool, session: str, project: str
     console.out(f"{count} forgotten")
 
 
-def _meant(decisions: DecisionStore, ids: tuple[str, ...]) -> list[str]:
+def _resolve_ids(decisions: DecisionStore, ids: tuple[str, ...]) -> list[str]:
     """Their whole ids. One that is not known is an error before anything is forgotten."""
     hint = "`serai policy list` shows what is remembered"
-    known = decisions.ids()
+    known = decisions.list_ids()
     meant: dict[str, None] = {}
     for id in map(escape_surrogates, ids):
         found = [name for name in known if name.startswith(id)] if re.fullmatch(r"[0-9a-f]+", id) else []

@@ -18,13 +18,12 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from serai.cli.options import user_limits
+from serai.cli.options import load_user_limits
 from serai.errors import NoRecording
-from serai.plain_text import escape_line
+from serai.plain_text import escape_line, shorten
 from serai.record import RecordingFolder, TimelineFilter, export_recording, replay, secret_patterns
-from serai.record.recording import RecordedWire, Recording, TimelineItem, head_of
+from serai.record.recording import DIALECTS, RecordedWire, Recording, TimelineItem, describe, make_side, read_head
 from serai.record.recording_folder import RecordedRun
-from serai.record.replayer import DIALECTS, describe, side_of
 
 _ARROWS = {"sent": "→", "received": "←"}
 _COLOURS = {"open": "green", "end": "yellow", "skipped": "red", "dropped": "red", "damaged": "red", "note": None}
@@ -33,41 +32,40 @@ _NAME = 40  # of a name
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def shown_text(text: str | bytes, width: int = _WIDTH) -> str:
+def format_text(text: str | bytes, width: int = _WIDTH) -> str:
     """The beginning of a text as it may be shown, on one line."""
     raw = text[: 4 * width + 400]  # more than is shown, so that a secret that begins in it is seen whole
     masked = secret_patterns.mask(raw if isinstance(raw, bytes) else raw.encode(errors="replace")).decode(errors="replace")
-    text = escape_line(masked)
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return shorten(escape_line(masked), width)
 
 
-def summary(recording: Recording) -> str:
+def summarize(recording: Recording) -> str:
     """What it is, in one line."""
     wires = recording.wires.values()
     sent, received = sum(wire.frames["sent"] for wire in wires), sum(wire.frames["received"] for wire in wires)
-    about = f"{shown_text(recording.run, _NAME)}: {len(wires)} wires, {sent:,} frames sent, {received:,} received"
+    about = f"{format_text(recording.run, _NAME)}: {len(wires)} wires, {sent:,} frames sent, {received:,} received"
     return about + (f", {recording.damage:,} bytes cannot be read" if recording.damage else "")
 
 
-def width_of(wires: dict[int, RecordedWire]) -> int:
+def measure_names(wires: dict[int, RecordedWire]) -> int:
     """How wide the column of names has to be."""
-    return max((len(shown_text(wire.who, _NAME)) for wire in wires.values()), default=0)
+    return max((len(format_text(wire.who, _NAME)) for wire in wires.values()), default=0)
 
 
-def timeline_line(item: TimelineItem, wires: dict[int, RecordedWire], width: int = 0) -> str:
+def format_item(item: TimelineItem, wires: dict[int, RecordedWire], width: int = 0) -> str:
     """One item in one line; `width` is that of the names."""
     wire = wires.get(item.wire)
-    who = shown_text(wire.who if wire else "", _NAME).ljust(width)
-    head = f"{click.style(moment(item.at), dim=True)} {item.number:>6}  {who} "
+    who = format_text(wire.who if wire else "", _NAME).ljust(width)
+    head = f"{click.style(format_time_of_day(item.at), dim=True)} {item.number:>6}  {who} "
     if item.what != "frame":
-        return head + click.style(f"· {item.what}: {shown_text(item.text)}", fg=_COLOURS[item.what])
+        return head + click.style(f"· {item.what}: {format_text(item.text)}", fg=_COLOURS[item.what])
     took = f"{item.latency / 1000:,.3f} ms " if item.latency is not None and item.request is not None else ""
-    type_, id = shown_text(item.type, _NAME), shown_text(item.id, _NAME)
+    type_, id = format_text(item.type, _NAME), format_text(item.id, _NAME)
     label = f"{_ARROWS[item.way or 'sent']} {click.style(type_, bold=True)} {id}{' ' if id else ''}{took}"
-    return head + label + click.style(shown_text(item.raw), dim=True)
+    return head + label + click.style(format_text(item.raw), dim=True)
 
 
-def frame_text(item: TimelineItem) -> str:
+def format_frame(item: TimelineItem) -> str:
     """The frame in full, indented; as it is when it is no JSON."""
     frame = secret_patterns.mask(item.raw)
     try:
@@ -77,7 +75,7 @@ def frame_text(item: TimelineItem) -> str:
     return "\n".join(f"    {escape_line(part)}" for part in text.splitlines())
 
 
-def item_json(item: TimelineItem, wires: dict[int, RecordedWire]) -> str:
+def dump_item(item: TimelineItem, wires: dict[int, RecordedWire]) -> str:
     """The item as one line of JSON; the frame as JSON in it, or as text when it is none."""
     wire = wires.get(item.wire)
     form: dict[str, Any] = {"number": item.number, "what": item.what, "at": item.at / 1e6, "wire": item.wire}
@@ -91,13 +89,13 @@ def item_json(item: TimelineItem, wires: dict[int, RecordedWire]) -> str:
         }
         form |= {"request": item.request} if item.request is not None else {}
         form |= {"latency_us": item.latency} if item.latency is not None else {}
-        form["frame"] = _frame(secret_patterns.mask(item.raw))
+        form["frame"] = _compact_frame(secret_patterns.mask(item.raw))
     else:
         form["text"] = secret_patterns.mask_text(item.text)
     return msgspec.json.encode(form).decode()
 
 
-def moment(micros: int) -> str:
+def format_time_of_day(micros: int) -> str:
     """The time of day here."""
     seconds, rest = divmod(micros, 1_000_000)
     try:
@@ -106,7 +104,7 @@ def moment(micros: int) -> str:
         return "--:--:--.---"
 
 
-def _frame(frame: bytes) -> Any:
+def _compact_frame(frame: bytes) -> Any:
     try:
         compact = msgspec.json.format(frame, indent=-1)  # on one line, whatever line ends it holds
         compact.decode()
@@ -135,26 +133,26 @@ def record() -> None:
 def list_(*, as_json: bool) -> None:
     """The recordings there are, the latest last."""
     folder = RecordingFolder.usual()
-    if not (runs := folder.runs()):
-        click.echo(f"nothing was recorded yet in {shown_text(str(folder.path))}", err=True)
+    if not (runs := folder.list_runs()):
+        click.echo(f"nothing was recorded yet in {format_text(str(folder.path))}", err=True)
     for run in runs:
-        command = shown_text(_command(run))
+        command = format_text(_read_command(run))
         about = {"run": run.name, "started": run.started.isoformat(), "bytes": run.size, "running": run.live, "command": command}
         if as_json:
             click.echo(msgspec.json.encode(about))
         else:
             state = click.style("  still running", fg="green") if run.live else ""
-            click.echo(f"{run.name}  {run.started.astimezone():%Y-%m-%d %H:%M:%S}  {_bytes(run.size):>10}  {command}{state}")
+            click.echo(f"{run.name}  {run.started.astimezone():%Y-%m-%d %H:%M:%S}  {_format_size(run.size):>10}  {command}{state}")
 
 
-def _command(run: RecordedRun) -> str:
+def _read_command(run: RecordedRun) -> str:
     try:
-        return head_of(run.files[0]).command
+        return read_head(run.files[0]).command
     except (NoRecording, OSError) as error:  # one bad file must not hide the others
         return f"({error.message if isinstance(error, NoRecording) else error.strerror})"
 
 
-def _filters(command: Callable[..., None]) -> Callable[..., None]:
+def _filter_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that choose what to see of a recording."""
     for option in (
         click.option("--wire", type=int, help="Only this wire, by its number."),
@@ -172,7 +170,7 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
 
 @record.command()
 @RUN
-@_filters
+@_filter_options
 @click.option("--pairs", is_flag=True, help="Only requests that were answered, with their answers and the time between.")
 @click.option("--pretty", is_flag=True, help="The frames in full.")
 @click.option("--first", type=click.IntRange(0), help="Only so many, from the start.")
@@ -182,19 +180,19 @@ def show(run: str, *, pairs: bool, pretty: bool, first: int | None, last: int | 
     """The timeline of a recording: all wires in the order of time."""
     with Recording.open(run) as recording:
         if chosen["wire"] is not None:
-            recording.wire(chosen["wire"])
-        items: Iterable[Any] = recording.timeline(_filter(pairs=pairs, **chosen))
+            recording.get_wire(chosen["wire"])
+        items: Iterable[Any] = recording.iter_timeline(_build_filter(pairs=pairs, **chosen))
         if first is not None:
             items = islice(items, first)
         if last is not None:
             items = deque(items, maxlen=last)
-        width = width_of(recording.wires)
+        width = measure_names(recording.wires)
         if not as_json:
-            click.secho(summary(recording), bold=True)
+            click.secho(summarize(recording), bold=True)
         for item in items:
-            click.echo(item_json(item, recording.wires) if as_json else timeline_line(item, recording.wires, width))
+            click.echo(dump_item(item, recording.wires) if as_json else format_item(item, recording.wires, width))
             if pretty and not as_json and item.what == "frame":
-                click.echo(frame_text(item))
+                click.echo(format_frame(item))
 
 
 @record.command("export")
@@ -207,10 +205,10 @@ def export_(run: str, *, output: Path, wire: int | None, who: str, force: bool) 
     """One file for somebody else. What looks like a secret is masked; look at it before you send it all the same."""
     with Recording.open(run) as recording:
         if wire is not None:
-            recording.wire(wire)
-        kept = recording.fitting(TimelineFilter(wire=wire, who=who))
+            recording.get_wire(wire)
+        kept = recording.find_wires(TimelineFilter(wire=wire, who=who))
         size = export_recording(recording, output, keep=kept.__contains__, replace=force)
-    click.echo(f"{output}: {len(kept)} wires, {_bytes(size)}. Open it with: serai record show {output}")
+    click.echo(f"{output}: {len(kept)} wires, {_format_size(size)}. Open it with: serai record show {output}")
 
 
 @record.command("replay")
@@ -222,15 +220,15 @@ def export_(run: str, *, output: Path, wire: int | None, who: str, force: bool) 
 def replay_(run: str, *, wire: int | None, side: Literal["ours", "theirs"], dialect: str | None, as_json: bool) -> None:
     """Play a wire to its dialect again and print what the dialect makes of it."""
     with Recording.open(run) as recording:
-        about = recording.wire(wire)
-        chosen = side_of(dialect or about.dialect, side)
+        about = recording.get_wire(wire)
+        chosen = make_side(dialect or about.dialect, side)
         for at, event in replay(recording, about.number, chosen, view=side, mask=secret_patterns.mask_run):
             plain = describe(event)
             if as_json:
                 click.echo(msgspec.json.encode({"at": at / 1e6, **plain}))
             else:
                 name = click.style(plain.pop("event"), bold=True)
-                click.echo(f"{moment(at)} {name} {shown_text(msgspec.json.encode(plain))}")
+                click.echo(f"{format_time_of_day(at)} {name} {format_text(msgspec.json.encode(plain))}")
 
 
 @record.command()
@@ -243,26 +241,26 @@ def prune(*, older: str, total: str, everything: bool) -> None:
     if everything:
         removed = folder.prune(total=0)
     elif older or total:
-        removed = folder.prune(days=_seconds(older) / 86400 if older else None, total=_size(total) if total else None)
+        removed = folder.prune(days=_parse_seconds(older) / 86400 if older else None, total=_parse_size(total) if total else None)
     else:
-        removed = folder.prune_by(user_limits())
+        removed = folder.prune_to_limits(load_user_limits())
     for file in removed:
         click.echo(f"removed {file.name}")
-    click.echo(f"{len(removed)} files removed, {_bytes(sum(run.size for run in folder.runs()))} left")
+    click.echo(f"{len(removed)} files removed, {_format_size(sum(run.size for run in folder.list_runs()))} left")
 
 
-def _filter(*, type_: str, since: str, until: str, **others: Any) -> TimelineFilter:
-    return TimelineFilter(type=type_, since=_moment(since), until=_moment(until), **others)
+def _build_filter(*, type_: str, since: str, until: str, **others: Any) -> TimelineFilter:
+    return TimelineFilter(type=type_, since=_parse_moment(since), until=_parse_moment(until), **others)
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_moment(text: str) -> datetime | None:
     """A time of today, a full date and time, or so long ago."""
     if not text:
         return None
     now = datetime.now().astimezone()
     try:
         if re.fullmatch(r"[\d.]+[smhd]", text):
-            return now - timedelta(seconds=_seconds(text))
+            return now - timedelta(seconds=_parse_seconds(text))
         if re.match(r"\d\d?:", text):
             text = f"{now.date()}T{text:0>{len(text) + (text[1] == ':')}}"
         return datetime.fromisoformat(text).astimezone()
@@ -270,21 +268,21 @@ def _moment(text: str) -> datetime | None:
         raise click.BadParameter(f"{text!r} is no time: give 12:30, 2026-11-15T12:30, or 10m") from None
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if match is None:
         raise click.BadParameter(f"{text!r} is no span of time: give 90s, 10m, 2h or 3d")
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _size(text: str) -> int:
+def _parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text)
     if match is None:
         raise click.BadParameter(f"{text!r} is no size: give 200M or 1G")
     return int(match[1]) * _SIZES[match[2]]
 
 
-def _bytes(size: float) -> str:
+def _format_size(size: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

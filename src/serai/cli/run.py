@@ -20,7 +20,7 @@ import click
 
 from serai.cli import console
 from serai.cli.completion import complete_agents, complete_models, complete_sessions
-from serai.cli.options import JSON, PATH, ExitCode, GuestOptions, guest_options, run_async
+from serai.cli.options import JSON, PATH, ExitCode, GuestOptions, add_guest_options, run_async
 from serai.errors import GuardDown, NotAllowed, Refused, SeraiError
 from serai.paths import read_regular_file
 from serai.plain_text import escape_text
@@ -62,7 +62,7 @@ class RunStop:
         if self.status is not None:
             app.quit()
 
-    def now(self, reason: str, status: ExitCode) -> None:
+    def request_end(self, reason: str, status: ExitCode) -> None:
         if self.status is None:
             self.reason, self.status = reason, status
         self.over.set()
@@ -72,29 +72,29 @@ class RunStop:
             self._cancelled = True
             self._main.cancel()
 
-    def takes_back_cancelling(self) -> bool:
+    def uncancel(self) -> bool:
         """Whether it was us who cancelled the run, which then is not cancelled any more."""
         if self._cancelled and self._main is not None:
             self._main.uncancel()
         return self._cancelled
 
     @contextmanager
-    def after(self, seconds: float | None) -> Iterator[None]:
+    def limit_time(self, seconds: float | None) -> Iterator[None]:
         """The run ends when so much time is over; what closing it takes is not counted."""
         if seconds is not None:
             reason = f"it took longer than {seconds:g} s (--timeout)"
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.now, reason, ExitCode.UNAVAILABLE)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.request_end, reason, ExitCode.UNAVAILABLE)
         try:
             yield
         finally:
-            self.in_time()
+            self.cancel_timer()
 
-    def in_time(self) -> None:
+    def cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     @contextmanager
-    def signals(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """The first is told to the loop, the second needs none: one that stands still must not keep anybody from ending it.
 
         A signal that was ignored stays so (`nohup`).
@@ -102,23 +102,23 @@ class RunStop:
         self._main = asyncio.current_task()
         loop = asyncio.get_running_loop()
 
-        def came(number: int, _frame: object) -> None:
+        def handle(number: int, _frame: object) -> None:
             which = signal.Signals(number)
             if self._signalled:
-                self._stop(which)
+                self._die_by_signal(which)
             self._signalled = True
-            loop.call_soon_threadsafe(self.now, WORDS[which], ExitCode(128 + number))
+            loop.call_soon_threadsafe(self.request_end, WORDS[which], ExitCode(128 + number))
 
         before = {number: handler for number in WORDS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
         for number in before:
-            signal.signal(number, came)
+            signal.signal(number, handle)
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _stop(self, number: signal.Signals) -> None:
+    def _die_by_signal(self, number: signal.Signals) -> None:
         """At once, by the signal itself, as a shell expects. The watchdog ends what we started, and the session is on disk."""
         if self._app is not None and (recorder := self._app.runtime.recorder) is not None:
             flushing = Thread(target=recorder.flush, daemon=True)  # whom we have interrupted may hold its lock
@@ -150,7 +150,7 @@ Exit status:
 """
 
 
-def _said(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
+def _check_not_empty(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
     """An empty value is none: often a variable is not set, and then something else would be done than was meant."""
     if value == "" or (isinstance(value, tuple) and "" in value):
         raise click.BadParameter("it is empty")
@@ -158,12 +158,12 @@ def _said(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
 
 
 def _option(*names: str, **more: Any) -> Callable[[_Command], _Command]:
-    return click.option(*names, callback=_said, **more)
+    return click.option(*names, callback=_check_not_empty, **more)
 
 
 @click.command("run", epilog=_EPILOG)
 @click.argument("prompt", nargs=-1)
-@guest_options
+@add_guest_options
 @_option("--agent", metavar="NAME", shell_complete=complete_agents, help="Which agent; the resident by default.")
 @_option("--model", metavar="M", shell_complete=complete_models, help="Which model: a name or a part of one.")
 @JSON
@@ -190,7 +190,7 @@ def run_command(prompt: tuple[str, ...], *, options: GuestOptions, **given: Any)
         raise click.UsageError("--quiet and --verbose exclude each other")
     if (seconds := given["timeout"]) is not None and not 0 < seconds <= _LONGEST_TIMEOUT:
         raise click.UsageError(f"--timeout is a number of seconds from above 0 to {_LONGEST_TIMEOUT:.0f}, not {seconds:g}")
-    wanted = RunArguments(options=options, prompt=_prompt(prompt), images=tuple(map(_image, given.pop("images"))), given=given)
+    wanted = RunArguments(options=options, prompt=_prompt(prompt), images=tuple(map(_read_image, given.pop("images"))), given=given)
     run_async(_run(wanted))
 
 
@@ -203,7 +203,7 @@ class RunArguments:
     images: tuple[ImageBlock, ...]
     given: Mapping[str, Any] = field(repr=False)
 
-    def choices(self, surface: Surface, decisions: DecisionStore) -> AppOptions:
+    def to_app_options(self, surface: Surface, decisions: DecisionStore) -> AppOptions:
         from serai.app.assembly import LATEST
 
         given, options = self.given, self.options
@@ -238,7 +238,7 @@ def _prompt(words: tuple[str, ...]) -> str:
     return text
 
 
-def _image(path: str) -> ImageBlock:
+def _read_image(path: str) -> ImageBlock:
     from serai.model.tools import ImageBlock
 
     mime = _IMAGES.get(os.path.splitext(path)[1].lower())
@@ -255,12 +255,12 @@ def _image(path: str) -> ImageBlock:
 
 async def _run(wanted: RunArguments) -> ExitCode:
     ending = RunStop()
-    printer = _printer(wanted.given, ending)
-    with ending.signals(), _logged(verbose=wanted.given["verbose"]) as logged:
-        outcome = await _outcome(wanted, printer, ending)
-        await _told(printer, outcome, ending)
+    printer = _build_printer(wanted.given, ending)
+    with ending.handle_signals(), _collect_log(verbose=wanted.given["verbose"]) as logged:
+        outcome = await _run_app(wanted, printer, ending)
+        await _print_result(printer, outcome, ending)
     try:
-        _tell(outcome, logged)
+        _print_errors(outcome, logged)
         printer.close()  # which raises what came in the way of writing
     except OSError:
         if ending.status is None or ending.lost:  # else it was ended anyway: a terminal that hangs up takes both
@@ -279,7 +279,7 @@ class RunOutcome:
     error: Exception | None = None
 
 
-async def _outcome(wanted: RunArguments, printer: TextPrinter | JsonPrinter, ending: RunStop) -> RunOutcome:
+async def _run_app(wanted: RunArguments, printer: TextPrinter | JsonPrinter, ending: RunStop) -> RunOutcome:
     from serai.app.app import App
     from serai.cli.line_surface import LineSurface, Terminal
     from serai.limits import Limits
@@ -295,30 +295,30 @@ async def _outcome(wanted: RunArguments, printer: TextPrinter | JsonPrinter, end
         with (
             closing(DecisionStore.usual()) as decisions,
             closing(LineSurface(Terminal.open(), printer, decisions=decisions, limits=limits)) as surface,
-            ending.after(wanted.given["timeout"]),
+            ending.limit_time(wanted.given["timeout"]),
         ):
-            app = App(**wanted.choices(surface, decisions))
+            app = App(**wanted.to_app_options(surface, decisions))
             async with app:
                 ending.watch(app)
-                result = await _submitted(app, wanted, ending)
+                result = await _submit(app, wanted, ending)
     except asyncio.CancelledError:
-        if not ending.takes_back_cancelling():
+        if not ending.uncancel():
             raise
     except Exception as failure:
         error = failure
-    return _judged(app, result, error, ending)
+    return _build_outcome(app, result, error, ending)
 
 
-async def _all(app: App, wanted: RunArguments) -> TurnResult | None:
+async def _run_prompt(app: App, wanted: RunArguments) -> TurnResult | None:
     """The prompt, and what guests have queued behind it meanwhile (spec piglet 6.8)."""
     result = await app.submit(wanted.prompt, images=wanted.images)
     await app.idle()
     return result
 
 
-async def _submitted(app: App, wanted: RunArguments, ending: RunStop) -> TurnResult | None:
+async def _submit(app: App, wanted: RunArguments, ending: RunStop) -> TurnResult | None:
     """Done, or ended by somebody: a signal, the time, a guest that quits."""
-    work = asyncio.ensure_future(_all(app, wanted))
+    work = asyncio.ensure_future(_run_prompt(app, wanted))
     quitting = asyncio.ensure_future(app.quitting.wait())
     try:
         await asyncio.wait([work, quitting], return_when=asyncio.FIRST_COMPLETED)
@@ -330,13 +330,13 @@ async def _submitted(app: App, wanted: RunArguments, ending: RunStop) -> TurnRes
             await asyncio.wait([work], timeout=app.runtime.limits.interrupt)
         return work.result() if work.done() and not work.cancelled() else None
     finally:
-        ending.in_time()
+        ending.cancel_timer()
         for task in (work, quitting):
             task.cancel()
         await asyncio.gather(work, quitting, return_exceptions=True)
 
 
-def _judged(app: App | None, result: TurnResult | None, error: Exception | None, ending: RunStop) -> RunOutcome:
+def _build_outcome(app: App | None, result: TurnResult | None, error: Exception | None, ending: RunStop) -> RunOutcome:
     """Which status, and what is said of it."""
     import msgspec
 
@@ -354,10 +354,10 @@ def _judged(app: App | None, result: TurnResult | None, error: Exception | None,
     if ending.status is not None:
         status, error = ending.status, None
         result = msgspec.structs.replace(result, status="cancelled", error=ending.reason)
-    return RunOutcome(status, msgspec.structs.replace(result, session=_session_of(app)), error)
+    return RunOutcome(status, msgspec.structs.replace(result, session=_find_session_id(app)), error)
 
 
-def _session_of(app: App | None) -> str:
+def _find_session_id(app: App | None) -> str:
     """Its id, if there is anything to go on with: one in which nothing was said is not kept."""
     try:
         if app is not None and (sessions := app.runtime.sessions) is not None:
@@ -368,23 +368,23 @@ def _session_of(app: App | None) -> str:
     return ""
 
 
-def _printer(given: Mapping[str, Any], ending: RunStop) -> TextPrinter | JsonPrinter:
+def _build_printer(given: Mapping[str, Any], ending: RunStop) -> TextPrinter | JsonPrinter:
     from serai.cli.run_output import JsonPrinter, TextPrinter
 
-    def lost(error: OSError) -> None:
+    def handle_lost(error: OSError) -> None:
         if error.errno == errno.EIO:  # its terminal is gone
-            ending.now(WORDS[signal.SIGHUP], ExitCode.HUNG_UP)
+            ending.request_end(WORDS[signal.SIGHUP], ExitCode.HUNG_UP)
             return
         ending.lost = ending.status is None  # whoever read has read enough; a full disk is told by `close`
-        ending.now("", ExitCode.FAILED)
+        ending.request_end("", ExitCode.FAILED)
 
     if given["as_json"]:
-        return JsonPrinter(sys.stdout, lost=lost)
-    return TextPrinter(sys.stdout, sys.stderr, quiet=given["quiet"], verbose=given["verbose"], lost=lost)
+        return JsonPrinter(sys.stdout, lost=handle_lost)
+    return TextPrinter(sys.stdout, sys.stderr, quiet=given["quiet"], verbose=given["verbose"], lost=handle_lost)
 
 
 @contextmanager
-def _logged(*, verbose: bool) -> Iterator[list[str]]:
+def _collect_log(*, verbose: bool) -> Iterator[list[str]]:
     """What goes wrong beside the run itself, as it is logged; with where it did, if `verbose`."""
     import logging
 
@@ -403,26 +403,26 @@ def _logged(*, verbose: bool) -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-async def _told(printer: TextPrinter | JsonPrinter, outcome: RunOutcome, ending: RunStop) -> None:
+async def _print_result(printer: TextPrinter | JsonPrinter, outcome: RunOutcome, ending: RunStop) -> None:
     """The result, and until whoever reads has taken all of it: they may take their time, unless somebody wants the end."""
     from serai.cli.run_output import JsonPrinter
 
     if isinstance(printer, JsonPrinter):
         hint = outcome.error.hint if isinstance(outcome.error, SeraiError) else ""
-        printer.result(outcome.result, **({"hint": hint} if hint else {}))
-    taken, over = asyncio.ensure_future(printer.drained()), asyncio.ensure_future(ending.over.wait())
+        printer.write_result(outcome.result, **({"hint": hint} if hint else {}))
+    taken, over = asyncio.ensure_future(printer.drain()), asyncio.ensure_future(ending.over.wait())
     await asyncio.wait([taken, over], return_when=asyncio.FIRST_COMPLETED)
     if not taken.done():
         await asyncio.wait([taken], timeout=_PATIENCE)
     if not taken.done():
-        printer.forget()
+        printer.discard()
     for task in (taken, over):
         task.cancel()
     if outcome.status is ExitCode.OK and ending.status is not None:  # ended while it was being read
         outcome.status = ending.status
 
 
-def _tell(outcome: RunOutcome, logged: list[str]) -> None:
+def _print_errors(outcome: RunOutcome, logged: list[str]) -> None:
     """On stderr: what went wrong beside the run, then the run's own error."""
     result, error = outcome.result, outcome.error
     for line in logged:

@@ -20,26 +20,10 @@ import click
 import msgspec
 
 from serai.cli import approval_text as words
-from serai.cli.console import escape_json, json_line, notice_lines
+from serai.cli.console import dump_json, escape_json, render_notice
 from serai.limits import KIB
+from serai.model import events
 from serai.model.actions import Action, Display, Insert, NoAction, Notice
-from serai.model.events import (
-    Compacted,
-    Event,
-    Message,
-    NoticeEvent,
-    Retrying,
-    Stderr,
-    StepsExhausted,
-    StepStarted,
-    Text,
-    Thinking,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnResult,
-    event_kind,
-)
 from serai.model.tools import ToolCall, ToolResult
 from serai.plain_text import escape_line
 from serai.record import secret_patterns
@@ -63,7 +47,7 @@ class OutputStream:
         self._size = 0
         self._held = False
         self._ticking = False
-        self._descriptor = _reopened(file)  # -1: it is written as it is, and may block
+        self._descriptor = _reopen(file)  # -1: it is written as it is, and may block
         self._bytes = bytearray()  # what the descriptor has not taken yet
         self._loop: asyncio.AbstractEventLoop | None = None  # that tells us when it takes more
         self._waiters: list[asyncio.Future[None]] = []
@@ -112,15 +96,15 @@ class OutputStream:
     async def room(self) -> None:
         """Until it has taken most of it."""
         while self.behind and self.failed is None:
-            await self._more()
+            await self._wait()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Until it has taken all of it."""
         self.flush()
         while self._bytes and self.failed is None:
-            await self._more()
+            await self._wait()
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Nobody waits any longer for what it has not taken."""
         self._texts.clear()
         self._bytes.clear()
@@ -138,7 +122,7 @@ class OutputStream:
 
     # -- inside
 
-    async def _more(self) -> None:
+    async def _wait(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
@@ -199,7 +183,7 @@ class OutputStream:
         self.flush()
 
 
-def _reopened(file: TextIO) -> int:
+def _reopen(file: TextIO) -> int:
     """The same pipe or terminal with a description of its own, that does not block; -1 for what never does, or cannot be had so."""
     try:
         file.flush()
@@ -230,7 +214,7 @@ _COLORS: Final = {"warn": "yellow", "error": "red"}
 class RunPrinter(Protocol):
     """What a line surface shows a run with. While it asks something, nothing else appears on the terminal."""
 
-    def tell(self, event: Event) -> None: ...
+    def tell(self, event: events.Event) -> None: ...
 
     def act(self, action: Action) -> None: ...
 
@@ -249,12 +233,12 @@ def wants_color() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def call_summary(call: ToolCall) -> str:
+def summarize_call(call: ToolCall) -> str:
     """What a call is about, in one line of at most 80 columns."""
-    return words.fitted(f"{words.name(call.name)}  {secret_patterns.mask_text(_main_of(call))}".rstrip(), _WIDE)
+    return words.fit_line(f"{words.quote_name(call.name)}  {secret_patterns.mask_text(_find_main_argument(call))}".rstrip(), _WIDE)
 
 
-def _main_of(call: ToolCall) -> str:
+def _find_main_argument(call: ToolCall) -> str:
     arguments = call.arguments
     if isinstance(arguments, dict):
         texts = [arguments.get(key) for key in _MAIN.get(call.name, ())]
@@ -299,84 +283,84 @@ class TextPrinter:
 
     # -- what happens -------------------------------------------------------------------------------------------------------------
 
-    def tell(self, event: Event) -> None:
-        if type(event) is Text:  # by far the most
+    def tell(self, event: events.Event) -> None:
+        if type(event) is events.Text:  # by far the most
             if not event.lane:
                 self._say(event.text, event.index)
             return
-        if self._thought and not isinstance(event, Thinking):
+        if self._thought and not isinstance(event, events.Thinking):
             self._end_thought()
-        if isinstance(event, Retrying) and not event.lane:
+        if isinstance(event, events.Retrying) and not event.lane:
             self._end_line()  # what was said so far comes again
         match event:
-            case StepStarted(lane=""):
+            case events.StepStarted(lane=""):
                 self._index = None
-            case Message(lane="", text=text) if self._index is None:  # it did not stream
+            case events.Message(lane="", text=text) if self._index is None:  # it did not stream
                 self._say(text, 0)
-            case TurnEnded(lane="", result=result):
-                self._end_of_turn(result)
-            case NoticeEvent(notice=notice):
+            case events.TurnEnded(lane="", result=result):
+                self._show_turn_end(result)
+            case events.NoticeEvent(notice=notice):
                 self.act(notice)
             case _ if not self._quiet:
-                self._progress(event)
+                self._show_progress(event)
 
-    def _progress(self, event: Event) -> None:
+    def _show_progress(self, event: events.Event) -> None:
         match event:
-            case ToolStarted(call=call, at=at):
+            case events.ToolStarted(call=call, at=at):
                 self._started[call.id] = at
-                self._note(f"{_inset(event.lane)}{call_summary(call)}", dim=True)
+                self._note(f"{_indent(event.lane)}{summarize_call(call)}", dim=True)
                 self._last = call.id
-            case ToolEnded(call=call, result=result):
-                self._tool_ended(event.lane, call, result, event.at)
-            case Retrying(attempt=attempt, most=most, wait=wait, error=error):
-                self._note(f"attempt {attempt} of {most} in {wait:g} s: {_first_line(error)}", fg="yellow")
-            case Compacted(before=0):  # not every agent tells how many messages that were
+            case events.ToolEnded(call=call, result=result):
+                self._show_tool_end(event.lane, call, result, event.at)
+            case events.Retrying(attempt=attempt, most=most, wait=wait, error=error):
+                self._note(f"attempt {attempt} of {most} in {wait:g} s: {_get_first_line(error)}", fg="yellow")
+            case events.Compacted(before=0):  # not every agent tells how many messages that were
                 self._note("the conversation was shortened", dim=True)
-            case Compacted(before=before, after=after):
+            case events.Compacted(before=before, after=after):
                 self._note(f"the conversation was shortened from {before:,} to {after:,} messages", dim=True)
-            case StepsExhausted(most=most):
-                self._note(f"the model wanted to go on after {words.counted(most, 'step')}, and may not", fg="yellow")
-            case Thinking(lane="", text=text) if self._verbose:
+            case events.StepsExhausted(most=most):
+                self._note(f"the model wanted to go on after {words.format_count(most, 'step')}, and may not", fg="yellow")
+            case events.Thinking(lane="", text=text) if self._verbose:
                 *lines, self._thought = (self._thought + text).split("\n")
                 for line in lines:
                     self._note(line, dim=True)
-            case Stderr(line=line, agent=agent) if self._verbose:
+            case events.Stderr(line=line, agent=agent) if self._verbose:
                 self._note(f"[{agent or 'agent'}] {line}", dim=True)
 
-    def _tool_ended(self, lane: str, call: ToolCall, result: ToolResult, at: float) -> None:
+    def _show_tool_end(self, lane: str, call: ToolCall, result: ToolResult, at: float) -> None:
         """Right below the line that says that it began, else with what it is about again."""
         since = self._started.pop(call.id, None)
-        about = "" if since is not None and self._last == call.id else f"{call_summary(call)}  "
+        about = "" if since is not None and self._last == call.id else f"{summarize_call(call)}  "
         if result.is_error:
             text, fg = (
-                f"{_REFUSED.get(result.code, 'error')}: {_first_line(result.text) or result.code or 'it said nothing'}",
+                f"{_REFUSED.get(result.code, 'error')}: {_get_first_line(result.text) or result.code or 'it said nothing'}",
                 "red",
             )
         elif since is None:  # it never began: a block of piglet's is no error to the model, but shown (spec piglet 5.3)
-            text, fg = f"blocked: {_first_line(result.text) or 'nothing is said'}", "yellow"
+            text, fg = f"blocked: {_get_first_line(result.text) or 'nothing is said'}", "yellow"
         else:
             text, fg = "ok", None
         took = f" ({at - since:.1f} s)" if since and at - since >= 1 else ""
-        self._note(f"{_inset(lane)}{about or '  '}{text}{took}", fg=fg, dim=fg is None)
+        self._note(f"{_indent(lane)}{about or '  '}{text}{took}", fg=fg, dim=fg is None)
 
-    def _end_of_turn(self, result: TurnResult) -> None:
+    def _show_turn_end(self, result: events.TurnResult) -> None:
         self._end_line()
         self._index = None
         if self._verbose:
             usage = result.usage
             cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
             cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
-            steps = words.counted(result.steps, "step")
+            steps = words.format_count(result.steps, "step")
             self._note(f"{usage.input:,} tokens in{cached}, {usage.output:,} out{cost}, {steps}, {result.seconds:.1f} s", dim=True)
 
     def act(self, action: Action) -> None:
         """A notice, or what a command answers; for the rest there is no room on a line."""
         match action:
             case Notice(level=level) if not self._quiet or level in _COLORS:
-                for line in notice_lines(action):
+                for line in render_notice(action):
                     self._note(line, fg=_COLORS.get(level))
             case Display():
-                self._display("\n".join(action.lines()))
+                self._display("\n".join(action.format_lines()))
             case Insert(text=text):  # there is no input line: whoever wants it finds it among the results
                 self._display(text)
             case _:
@@ -391,7 +375,7 @@ class TextPrinter:
             self._end_line()
             self._index = index
         if self._out.tty:
-            text = self._shown(text)
+            text = self._escape(text)
         self._out.write(text)
         self._open = not text.endswith("\n") if text else self._open
         self._last = ""
@@ -399,10 +383,10 @@ class TextPrinter:
     def _display(self, text: str) -> None:
         """What a command answers, on lines of its own."""
         self._end_line()
-        self._out.write((self._shown(text) if self._out.tty else text) + "\n")
+        self._out.write((self._escape(text) if self._out.tty else text) + "\n")
         self._last = ""
 
-    def _shown(self, text: str) -> str:
+    def _escape(self, text: str) -> str:
         """As a terminal may show it: lines and tabs are as they are, a carriage return before a newline goes."""
         if text.isprintable() and not self._return:
             return text
@@ -448,16 +432,16 @@ class TextPrinter:
         await self._out.room()
         await self._err.room()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Until all that was said is taken; it ends with a newline."""
         self._finish()
-        await self._out.drained()
-        await self._err.drained()
+        await self._out.drain()
+        await self._err.drain()
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Nobody waits any longer for what was not taken."""
-        self._out.forget()
-        self._err.forget()
+        self._out.discard()
+        self._err.discard()
 
     def close(self) -> None:
         """All that was said is written, and ends with a newline. Raises what came in the way of that."""
@@ -480,21 +464,21 @@ class JsonPrinter:
     def __init__(self, out: TextIO, *, lost: OutputLost | None = None) -> None:
         self._out = OutputStream(out, lost)
 
-    def tell(self, event: Event) -> None:
-        self._out.write(_json_of(event) + "\n")
+    def tell(self, event: events.Event) -> None:
+        self._out.write(_encode_event(event) + "\n")
 
     def act(self, action: Action) -> None:
         if isinstance(action, Notice):
-            self.tell(NoticeEvent(notice=action))
+            self.tell(events.NoticeEvent(notice=action))
         elif not isinstance(action, NoAction):
-            self._out.write(json_line({"type": "action", "action": action}) + "\n")
+            self._out.write(dump_json({"type": "action", "action": action}) + "\n")
 
-    def result(self, result: TurnResult, **more: Any) -> None:
+    def write_result(self, result: events.TurnResult, **more: Any) -> None:
         form: dict[str, Any] = {"type": "result", "status": result.status, "text": result.text, "session": result.session}
         form |= {"usage": msgspec.structs.asdict(result.usage), "steps": result.steps, "seconds": round(result.seconds, 3)}
         if result.error:
             form["error"] = result.error
-        self._out.write(json_line(form | more) + "\n")
+        self._out.write(dump_json(form | more) + "\n")
 
     def hold(self) -> None:
         self._out.hold()
@@ -509,12 +493,12 @@ class JsonPrinter:
     async def room(self) -> None:
         await self._out.room()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         self.release()
-        await self._out.drained()
+        await self._out.drain()
 
-    def forget(self) -> None:
-        self._out.forget()
+    def discard(self) -> None:
+        self._out.discard()
 
     def close(self) -> None:
         self.release()
@@ -527,7 +511,7 @@ _encoder = msgspec.json.Encoder()
 _NO_JSON = (TypeError, ValueError, OverflowError, RecursionError)
 
 
-def _json_of(event: Event) -> str:
+def _encode_event(event: events.Event) -> str:
     """In the words of the model. An agent's own form of it is left out where it is bytes, or nothing that JSON has."""
     if isinstance(event.native, bytes | bytearray | memoryview | msgspec.Raw):
         event = msgspec.structs.replace(event, native=None)
@@ -536,15 +520,15 @@ def _json_of(event: Event) -> str:
     except _NO_JSON:
         pass
     try:
-        return json_line(msgspec.structs.replace(event, native=None))  # which takes texts that are no UTF-8
+        return dump_json(msgspec.structs.replace(event, native=None))  # which takes texts that are no UTF-8
     except _NO_JSON as error:
-        return json_line({"type": event_kind(event), "seq": event.seq, "unreadable": str(error)})
+        return dump_json({"type": events.event_kind(event), "seq": event.seq, "unreadable": str(error)})
 
 
-def _inset(lane: str) -> str:
+def _indent(lane: str) -> str:
     """What a sub-agent does stands further in."""
     return "  " if lane else ""
 
 
-def _first_line(text: str) -> str:
+def _get_first_line(text: str) -> str:
     return next((line.strip() for line in text[:_LOOKED_AT].splitlines() if line.strip()), "")

@@ -14,7 +14,7 @@ import click
 from serai import atomic_file
 from serai.cli import console
 from serai.cli.completion import complete_sessions
-from serai.cli.options import JSON, PATH, user_limits
+from serai.cli.options import JSON, PATH, load_user_limits
 from serai.errors import NoSession, NotWritten
 from serai.plain_text import escape_line, escape_text
 
@@ -51,28 +51,28 @@ def list_(*, here: bool, cwd: str, as_json: bool) -> None:
     """The sessions there are, the newest first; those of this folder have a star."""
     from serai.store import SessionFolder
 
-    sessions = SessionFolder.usual(limits=user_limits())
+    sessions = SessionFolder.usual(limits=load_user_limits())
     found, problems = sessions.scan()
     places = {os.path.abspath(cwd), os.path.realpath(cwd)}
     shown = [one for one in found if not here or one.meta.cwd in places]
     if as_json:
         for one in shown:
-            click.echo(console.json_line(_form(one) | {"here": one.meta.cwd in places}))
+            click.echo(console.dump_json(_dump_session(one) | {"here": one.meta.cwd in places}))
     elif shown:
-        console.print_table([("", "id", "begun", "agent", "title", "folder"), *(_row(one, places) for one in shown)])
+        console.print_table([("", "id", "begun", "agent", "title", "folder"), *(_build_row(one, places) for one in shown)])
     else:
         console.err(f"there are no sessions {'of this folder' if here and found else f'in {sessions.folder}'}")
     for problem in problems:
         console.err(f"left out: {problem}")
 
 
-def _row(one: SessionSummary, places: set[str]) -> tuple[str, ...]:
+def _build_row(one: SessionSummary, places: set[str]) -> tuple[str, ...]:
     meta = one.meta
     agent = " ".join(filter(None, (meta.agent, meta.model)))
-    return ("*" if meta.cwd in places else "", one.id[:_SHORT], _when(meta.at), agent, _line(meta.title), meta.cwd)
+    return ("*" if meta.cwd in places else "", one.id[:_SHORT], _format_time(meta.at), agent, _join_words(meta.title), meta.cwd)
 
 
-def _form(one: SessionSummary) -> dict[str, Any]:
+def _dump_session(one: SessionSummary) -> dict[str, Any]:
     meta = one.meta
     form = {
         "id": one.id,
@@ -99,36 +99,36 @@ def show(id: str | None, *, last: int | None, full: bool, cwd: str, as_json: boo
     """The conversation as it stands: its active branch, from the last compaction on."""
     from serai.store.messages import encode
 
-    with _opened(id, cwd) as one:
-        said = one.messages()
+    with _open_session(id, cwd) as one:
+        said = one.read_messages()
         chosen = said if last is None else said[max(0, len(said) - last) :]
         if as_json:
             for message in chosen:
-                click.echo(_plain(encode(message, tagged=False)))
+                click.echo(_format_json(encode(message, tagged=False)))
             return
-        for line in _heading(one):
+        for line in _render_heading(one):
             console.out(line)
         if left := len(said) - len(chosen):
             console.out(f"({left} earlier message{'' if left == 1 else 's'})")
         for message in chosen:
-            _say(message, one.meta.agent or "assistant", full=full)
+            _print_message(message, one.meta.agent or "assistant", full=full)
     if not said:
         console.err("nothing was said yet")
 
 
-def _heading(one: StoredSession) -> Iterator[str]:
+def _render_heading(one: StoredSession) -> Iterator[str]:
     meta = one.meta
-    yield _line(meta.title) or f"session {one.id}"
-    facts = (one.id if meta.title else "", meta.agent, meta.model, meta.cwd, _when(meta.at))
-    yield "  " + ", ".join(_line(fact) for fact in facts if fact)
+    yield _join_words(meta.title) or f"session {one.id}"
+    facts = (one.id if meta.title else "", meta.agent, meta.model, meta.cwd, _format_time(meta.at))
+    yield "  " + ", ".join(_join_words(fact) for fact in facts if fact)
 
 
-def _say(message: StoredMessage, agent: str, *, full: bool) -> None:
+def _print_message(message: StoredMessage, agent: str, *, full: bool) -> None:
     """Who, and below it what they said, moved to the right: no text can be taken for a heading."""
     from serai.store.entries import parse_time
     from serai.store.messages import StoredText, ToolResultMessage, UserMessage
 
-    when = _when(parse_time(message.timestamp) / 1e9)
+    when = _format_time(parse_time(message.timestamp) / 1e9)
     if isinstance(message, UserMessage):
         who, items = "you", (StoredText(message.content), *message.blocks)
     elif isinstance(message, ToolResultMessage):
@@ -138,7 +138,7 @@ def _say(message: StoredMessage, agent: str, *, full: bool) -> None:
     click.echo()
     click.secho(f"{escape_line(who)}{f'  {when}' if when else ''}", bold=True)
     for item in items:
-        lines = list(_lines(item, full=full))
+        lines = list(_render_item(item, full=full))
         cut = isinstance(message, ToolResultMessage) and not full and len(lines) > _LINES
         for line in lines[:_LINES] if cut else lines:
             click.echo(f"  {line}")
@@ -148,7 +148,7 @@ def _say(message: StoredMessage, agent: str, *, full: bool) -> None:
         click.echo(f"  it failed: {escape_line(error)}")
 
 
-def _lines(item: Item, *, full: bool) -> Iterable[str]:
+def _render_item(item: Item, *, full: bool) -> Iterable[str]:
     from serai.store.messages import StoredImage, StoredText, StoredThinking, StoredToolCall
 
     match item:
@@ -157,11 +157,11 @@ def _lines(item: Item, *, full: bool) -> Iterable[str]:
         case StoredThinking(thinking=text):
             return [f"(thinks) {line}" for line in escape_text(text).split("\n")] if full else [f"(thinks, {len(text)} characters)"]
         case StoredToolCall(name=name, arguments=arguments):
-            return [f"calls {escape_line(name)} {console.json_line(arguments)}"]
+            return [f"calls {escape_line(name)} {console.dump_json(arguments)}"]
         case StoredImage(data=data, mime_type=mime):
             return [f"[image {escape_line(mime)}, {len(data) * 3 // 4} bytes]"]
         case _:
-            return [_plain(item.raw)]
+            return [_format_json(item.raw)]
 
 
 # -- tree -------------------------------------------------------------------------------------------------------------------------
@@ -173,21 +173,21 @@ def _lines(item: Item, *, full: bool) -> Iterable[str]:
 @JSON
 def tree(id: str | None, *, cwd: str, as_json: bool) -> None:
     """Everything that was ever written, with all branches; the active one has stars."""
-    with _opened(id, cwd) as one:
-        rows = one.tree().full()
+    with _open_session(id, cwd) as one:
+        rows = one.read_tree().list_rows()
         if as_json:
             for row in rows:
-                click.echo(console.json_line(row))
+                click.echo(console.dump_json(row))
             return
-        for line in _heading(one):
+        for line in _render_heading(one):
             console.out(line)
-    for row, place in _placed(rows):
-        label = f"  [{_line(row.label)}]" if row.label else ""
-        preview = f"  {_line(row.preview)}" if row.preview else ""
+    for row, place in _indent_rows(rows):
+        label = f"  [{_join_words(row.label)}]" if row.label else ""
+        preview = f"  {_join_words(row.preview)}" if row.preview else ""
         console.out(f"{'*' if row.active else ' '} {place}{row.id}  {row.type}{preview}{label}")
 
 
-def _placed(rows: Iterable[TreeRow]) -> Iterator[tuple[TreeRow, str]]:
+def _indent_rows(rows: Iterable[TreeRow]) -> Iterator[tuple[TreeRow, str]]:
     """What stands before each: a chain goes straight down, where it forks each branch begins with a plus, further to the right."""
     above: list[tuple[int, int]] = []  # level and children of those on the way here
     for row in rows:
@@ -215,8 +215,8 @@ def export(id: str | None, *, output: str | None, force: bool, cwd: str, as_json
     """
     from serai.store import session_to_markdown
 
-    with _opened(id, cwd) as one:
-        parts = _entries(one) if as_json else session_to_markdown(one)
+    with _open_session(id, cwd) as one:
+        parts = _dump_entries(one) if as_json else session_to_markdown(one)
         if output is not None:
             _write(output, parts, replace=force)
             console.out(f"{output}: written")
@@ -227,12 +227,12 @@ def export(id: str | None, *, output: str | None, force: bool, cwd: str, as_json
                 click.echo(part, nl=False, color=True)  # else click would take colours out of what was said
 
 
-def _entries(one: StoredSession) -> Iterator[str]:
+def _dump_entries(one: StoredSession) -> Iterator[str]:
     """As they stand in the file, so that what reads one reads the other."""
     from serai.store.entries import encode
 
-    for line in (one.meta.line(), *map(encode, one.path())):
-        yield _plain(line) + "\n"
+    for line in (one.meta.encode_line(), *map(encode, one.read_path())):
+        yield _format_json(line) + "\n"
 
 
 def _write(path: str, parts: Iterable[str], *, replace: bool) -> None:
@@ -262,14 +262,14 @@ def _write(path: str, parts: Iterable[str], *, replace: bool) -> None:
 
 
 @contextmanager
-def _opened(id: str | None, cwd: str) -> Iterator[StoredSession]:
+def _open_session(id: str | None, cwd: str) -> Iterator[StoredSession]:
     """The one that is meant; what could not be read of it is told at the end."""
     from serai.store import SessionFolder, StoredSession
 
-    limits = user_limits()
+    limits = load_user_limits()
     sessions = SessionFolder.usual(limits=limits)
     if id is None:
-        latest = sessions.latest(cwd)
+        latest = sessions.find_latest(cwd)
         if latest is None:
             raise NoSession("this folder has no sessions", who=os.path.abspath(cwd))
         one = StoredSession(latest.path, limits=limits)
@@ -282,18 +282,18 @@ def _opened(id: str | None, cwd: str) -> Iterator[StoredSession]:
         console.err(f"{one.file}: some of it cannot be read and was left out: {problems[0]}")
 
 
-def _plain(raw: Any) -> str:
+def _format_json(raw: Any) -> str:
     """JSON in one line that is safe on a terminal; not decoded, for a file may have numbers that nothing here can hold."""
     import msgspec
 
     return console.escape_json(msgspec.json.format(bytes(raw), indent=-1).decode(errors="replace"))
 
 
-def _line(text: str) -> str:
+def _join_words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _when(at: float) -> str:
+def _format_time(at: float) -> str:
     from datetime import datetime
 
     try:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from serai.cli import console
-from serai.cli.options import JSON, ExitCode, GuestOptions, NonEmptyPath, exit_code_of, guest_options, open_host, run_async
+from serai.cli.options import JSON, ExitCode, GuestOptions, NonEmptyPath, add_guest_options, open_host, run_async, to_exit_code
 from serai.errors import NoTool
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolCall, ToolResult
 from serai.plain_text import escape_text
@@ -29,7 +29,7 @@ def tool() -> None:
 
 
 @tool.command("list")
-@guest_options
+@add_guest_options
 @JSON
 def list_(*, options: GuestOptions, as_json: bool) -> None:
     """The tools there are, each with its owner."""
@@ -43,27 +43,27 @@ async def _list(options: GuestOptions, *, as_json: bool) -> ExitCode:
             for name, entry in tools.items():
                 spec, owner = entry.spec, entry.owner.id
                 form = {"name": name, "owner": owner, "description": spec.description, "schema": spec.schema}
-                click.echo(console.json_line(form | {"state": _state(host, owner)}))
+                click.echo(console.dump_json(form | {"state": _get_state(host, owner)}))
         else:
-            console.print_table([(name, entry.owner.id, _line(entry.spec.description)) for name, entry in tools.items()])
+            console.print_table([(name, entry.owner.id, _collapse_spaces(entry.spec.description)) for name, entry in tools.items()])
         if not tools:
             console.err("there are no tools; `serai guest list --live` shows who offers what")
     return ExitCode.OK
 
 
-def _state(host: Host, owner: str) -> str:
+def _get_state(host: Host, owner: str) -> str:
     guest = host.guests.get(owner)
     return "ready" if guest is None else str(guest.state)  # Serai's own have no other
 
 
-def _line(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
 @tool.command("call")
 @click.argument("name")
 @click.argument("arguments", default="{}", metavar="[JSON]")
-@guest_options
+@add_guest_options
 @click.option(
     "-o", "--output", type=NonEmptyPath(path_type=Path, dir_okay=False), help="Write the first image of the result there."
 )
@@ -76,28 +76,28 @@ def call_(name: str, arguments: str, *, options: GuestOptions, output: Path | No
     """
     if output is not None and not force and os.path.lexists(output):  # before the call: it may not be one to be made twice
         raise click.UsageError(f"{escape_text(str(output))} exists already: choose another name, or replace it with --force")
-    run_async(_call(ToolCall(name, parsed(arguments), asker="person"), options, output, as_json=as_json))
+    run_async(_call(ToolCall(name, read_arguments(arguments), asker="person"), options, output, as_json=as_json))
 
 
 async def _call(call: ToolCall, options: GuestOptions, output: Path | None, *, as_json: bool) -> ExitCode:
     async with open_host(options, command=f"serai tool call {call.name}") as host:
         known = host.table.tools.get(call.name)
         if known is None:
-            raise NoTool(f"there is no tool {call.name}", hint=console.did_you_mean(call.name, host.table.tools))
+            raise NoTool(f"there is no tool {call.name}", hint=console.suggest(call.name, host.table.tools))
         result = await host.call_tool(call)
         if as_json:
             click.echo(
-                console.json_line({"tool": call.name, "owner": known.owner.id, "is_error": False} | msgspec.to_builtins(result))
+                console.dump_json({"tool": call.name, "owner": known.owner.id, "is_error": False} | msgspec.to_builtins(result))
             )
         else:
             print_result(result)
-    status = exit_code_of(result.code) if result.is_error else ExitCode.OK
+    status = to_exit_code(result.code) if result.is_error else ExitCode.OK
     if output is not None and status is ExitCode.OK:
         status = _write(result, output)
     return status
 
 
-def parsed(text: str) -> Any:
+def read_arguments(text: str) -> Any:
     """The arguments of a call, from wherever they are. What is no JSON is a wrong command line."""
     raw, where = os.fsencode(text), "JSON"
     try:

@@ -11,7 +11,7 @@ import click
 
 from serai.cli import approval_text as words
 from serai.cli import console
-from serai.cli.options import JSON, PATH, GuestOptions, guest_options
+from serai.cli.options import JSON, PATH, GuestOptions, add_guest_options
 from serai.paths import PROJECT_CONFIG, PROJECT_POLICY, absolute_path, read_project_settings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("path", type=PATH, required=False)
 @click.option("--withdraw", is_flag=True, help="Trust it no longer.")
-@guest_options
+@add_guest_options
 @JSON
 def trust(path: str | None, *, withdraw: bool, options: GuestOptions, as_json: bool) -> None:
     """Let a project start its guests and bring its rules and settings, as they are now.
@@ -42,21 +42,21 @@ def _allow(project: Path, *, as_json: bool) -> None:
 
     trust = Trust.usual()
     found = find_guests(cwd=project, trust=trust)
-    before = {manifest.folder: trust.check(manifest) for manifest in found.all() if manifest.scope == "project"}
-    content = _content(project)  # read once: what is shown is what is trusted, whoever writes there meanwhile
-    rules, rules_before = _rules(project, content), trust.check_policy(project, content)
+    before = {manifest.folder: trust.check(manifest) for manifest in found.iter_all() if manifest.scope == "project"}
+    content = _read_policy(project)  # read once: what is shown is what is trusted, whoever writes there meanwhile
+    rules, rules_before = _parse_rules(project, content), trust.check_policy(project, content)
     written = read_project_settings(project) if project.is_dir() else b""
-    settings, settings_before = _settings(project, written), trust.check_config(project, written)
+    settings, settings_before = _find_settings(project, written), trust.check_config(project, written)
     for_agents, agents_before = trust.for_agents(project), trust.check_agents(project)
     pinned = trust.allow(project, rules=content, settings=written, agents=for_agents or {})
     if as_json:
-        guests = [_form(manifest, before.get(manifest.folder, "")) for manifest in pinned]
+        guests = [_dump_guest(manifest, before.get(manifest.folder, "")) for manifest in pinned]
         form = {"project": str(project), "guests": guests, "rules": [rule.to_json() for rule in rules], "settings": settings}
         form["agents"] = sorted(for_agents or ())
-        click.echo(console.json_line(form))
+        click.echo(console.dump_json(form))
     else:
         for manifest in pinned:
-            _say(manifest, before.get(manifest.folder, ""))
+            _say_guest(manifest, before.get(manifest.folder, ""))
         _say_rules(project, rules, rules_before)
         _say_settings(project, settings, settings_before)
         _say_agents(sorted(for_agents or ()), agents_before)
@@ -64,17 +64,17 @@ def _allow(project: Path, *, as_json: bool) -> None:
     left_out += [f"what driven agents find in {project}: {TOO_MUCH}"] if for_agents is None else []
     known = {manifest.folder for manifest in pinned}
     left_out += [
-        f"{manifest.folder}: {trust.obstacle(manifest)}"
-        for manifest in found.all()
+        f"{manifest.folder}: {trust.find_obstacle(manifest)}"
+        for manifest in found.iter_all()
         if manifest.scope == "project" and manifest.folder not in known
     ]
     for line in left_out:
-        _line(f"left out: {line}", console.err)
+        _print_line(f"left out: {line}", console.err)
     if not pinned and not left_out and not rules and not settings and not for_agents:
         console.err(f"{project}: there is nothing to trust, it has no guests, and no rules or settings that need it")
 
 
-def _content(project: Path) -> bytes:
+def _read_policy(project: Path) -> bytes:
     """Its rules as they are written, or nothing. What cannot be read is an error, and not trusted."""
     from serai.policy.rules import read_bytes
 
@@ -82,71 +82,71 @@ def _content(project: Path) -> bytes:
     return read_bytes(str(path)) if path.exists() else b""
 
 
-def _rules(project: Path, content: bytes) -> tuple[Rule, ...]:
+def _parse_rules(project: Path, content: bytes) -> tuple[Rule, ...]:
     """What it allows: that is what trusting it gives away."""
     from serai.policy.rules import read_toml
 
-    return read_toml(content, str(project / PROJECT_POLICY)).by("allow")
+    return read_toml(content, str(project / PROJECT_POLICY)).select("allow")
 
 
 def _say_rules(project: Path, rules: tuple[Rule, ...], was: str) -> None:
     if not rules:
         return
-    _line(f"trusted what is allowed by {project / PROJECT_POLICY}")
+    _print_line(f"trusted what is allowed by {project / PROJECT_POLICY}")
     for rule in rules:
-        _line(f"  {rule.id}: {words.about(rule)}")
-    _line(f"  before: {was.partition(';')[0] or 'the same'}")
+        _print_line(f"  {rule.id}: {words.format_rule(rule)}")
+    _print_line(f"  before: {was.partition(';')[0] or 'the same'}")
 
 
-def _settings(project: Path, content: bytes) -> dict[str, object]:
+def _find_settings(project: Path, content: bytes) -> dict[str, object]:
     """What it sets that counts only then."""
-    from serai.app.config import granted_by_trust
+    from serai.app.config import select_trusted_settings
 
-    return granted_by_trust(content, who=str(project / PROJECT_CONFIG))
+    return select_trusted_settings(content, who=str(project / PROJECT_CONFIG))
 
 
 def _say_settings(project: Path, settings: dict[str, object], was: str) -> None:
     if not settings:
         return
-    _line(f"trusted what is set by {project / PROJECT_CONFIG}")
+    _print_line(f"trusted what is set by {project / PROJECT_CONFIG}")
     for key, value in settings.items():
-        _line(f"  {key} = {console.json_line(value)}")
-    _line(f"  before: {was.partition(';')[0] or 'the same'}")
+        _print_line(f"  {key} = {console.dump_json(value)}")
+    _print_line(f"  before: {was.partition(';')[0] or 'the same'}")
 
 
 def _say_agents(names: list[str], was: str) -> None:
     if not names:
         return
-    _line("trusted what driven agents find here")
+    _print_line("trusted what driven agents find here")
     for name in names:
-        _line(f"  {name}")
-    _line(f"  before: {was.partition(';')[0] or 'the same'}")
+        _print_line(f"  {name}")
+    _print_line(f"  before: {was.partition(';')[0] or 'the same'}")
 
 
-def _form(manifest: GuestManifest, was: str) -> dict[str, object]:
+def _dump_guest(manifest: GuestManifest, was: str) -> dict[str, object]:
     settings = manifest.settings
     asks = {"env": settings.asked_env, "replace": settings.asked_replace, "keys": settings.asked_keys}
     has = {"env": settings.env, "replace": settings.replace, "keys": settings.keys}
     return {"id": manifest.id, "folder": str(manifest.folder), "command": manifest.argv, "asks": asks, "has": has, "before": was}
 
 
-def _say(manifest: GuestManifest, was: str) -> None:
-    _line(f"trusted {manifest.id}: {manifest.folder}")
-    _line(
+def _say_guest(manifest: GuestManifest, was: str) -> None:
+    _print_line(f"trusted {manifest.id}: {manifest.folder}")
+    _print_line(
         f"  runs {shlex.join(manifest.argv)}"
         if manifest.argv
         else f"  is a plugin, {manifest.digest}: it starts once it is granted"
     )
     if manifest.settings.asked:
-        _line(f"  gets what it asks for: {', '.join(manifest.settings.asked)}")
-    if manifest.settings.has:
-        _line(f"  has from your settings: {', '.join(manifest.settings.has)}")
-    _line(f"  before: {was or 'the same'}")
+        _print_line(f"  gets what it asks for: {', '.join(manifest.settings.asked)}")
+    if manifest.settings.grants:
+        _print_line(f"  has from your settings: {', '.join(manifest.settings.grants)}")
+    _print_line(f"  before: {was or 'the same'}")
 
 
-def _line(text: str, say: Callable[[str], None] = console.out) -> None:
+def _print_line(text: str, say: Callable[[str], None] = console.out) -> None:
     """What others wrote stands in it: a row that goes on is marked, so that none can be taken for ours."""
-    for row in words.own_line(text):
+    for row in words.fold_line(text):
         say(row)
 
 
@@ -155,7 +155,7 @@ def _withdraw(project: Path, *, as_json: bool) -> None:
 
     known = Trust.usual().withdraw(project)
     if as_json:
-        click.echo(console.json_line({"project": str(project), "withdrawn": known}))
+        click.echo(console.dump_json({"project": str(project), "withdrawn": known}))
     elif known:
         console.out(f"{project}: its guests, rules and settings are not trusted any longer")
     else:

@@ -2,9 +2,9 @@
 
 No module outside `adapters` knows a dialect. `host` has `Host`; `adapter` is the contract between it and a dialect.
 
-Which guests there are: `discovery`, `guest_manifest`, `guest_settings`, `trust`, `installation`, `load_report`. How they run:
-`guest` (state, supervision, restart), `guest_context` (what the guests of a host share), `guest_log`, `default_files`,
-`file_watcher`, `hot_reload`, `send_queue`. What they offer: `contribution_table`, `argument_schemas`, `interceptors`, `panels`.
+Which guests there are: `discovery`, `guest_manifest`, `guest_settings`, `trust`, `installation`. How they run: `guest` (state,
+supervision, restart), `guest_context` (what the guests of a host share), `guest_log`, `file_watcher`, `hot_reload`, `send_queue`.
+What they offer: `contribution_table`, `argument_schemas`, `interceptors`, `panels`.
 """
 
 from serai.lazy import lazy_exports

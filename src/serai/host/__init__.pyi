@@ -9,6 +9,6 @@ from serai.host.discovery import find_guests as find_guests
 from serai.host.guest import Guest as Guest
 from serai.host.guest import GuestState as GuestState
 from serai.host.host import Host as Host
+from serai.host.host import LoadReport as LoadReport
 from serai.host.interceptors import FinalCheck as FinalCheck
-from serai.host.load_report import LoadReport as LoadReport
 from serai.host.trust import Trust as Trust

@@ -3,8 +3,8 @@
 The host is neutral; everything about a dialect is in `host/adapters/<dialect>`. An adapter has a function `async def start(taking:
 StartContext) -> GuestConnection`: it starts the guest and returns once it is ready, or raises and leaves nothing behind.
 
-`code_of` has a code for each kind of failure of a call, for models and scripts (design rule 7). `Services` is what a guest may
-request from Serai: the app answers; a host that is used alone answers nothing.
+`get_error_code` has a code for each kind of failure of a call, for models and scripts (design rule 7). `Services` is what a guest
+may request from Serai: the app answers; a host that is used alone answers nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from serai.errors import Refused, SeraiError
 from serai.host.guest_log import GuestLog
 from serai.host.guest_manifest import GuestManifest
-from serai.limits import Limits
+from serai.limits import HostLimits
 from serai.model.actions import Action, Panel
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, TransformResult
 from serai.model.events import Event
@@ -39,18 +39,18 @@ _CODES: dict[str, str] = {
 }
 
 
-def code_of(error: SeraiError) -> str:
+def get_error_code(error: SeraiError) -> str:
     """The code of an error that ended the call of a tool."""
     return _CODES.get(type(error).__name__, "FAILED")
 
 
-def command_code(error: SeraiError) -> str:
+def get_command_error_code(error: SeraiError) -> str:
     """The same for a command."""
-    code = code_of(error)
+    code = get_error_code(error)
     return "COMMAND_UNAVAILABLE" if code == "TOOL_UNAVAILABLE" else code
 
 
-def start_hint(stderr: str) -> str:
+def find_start_hint(stderr: str) -> str:
     """What to do about a guest that never began, where its last words show it; else nothing."""
     if "No module named 'serai'" in stderr:
         return "the Python that starts it has no serai: name one that has it in `exec`, or bundle it (`serai guest bundle`)"
@@ -100,23 +100,23 @@ class HostInfo:
 class GuestListener(Protocol):
     """Who is told what a running guest does. Called from the loop, never concurrently; must not block or raise."""
 
-    def changed(self) -> None:
+    def on_change(self) -> None:
         """Its contributions are others now."""
         ...
 
-    def acted(self, action: Action) -> None:
+    def on_action(self, action: Action) -> None:
         """It wants something shown or done."""
         ...
 
-    def rendered(self, panel: str, change: Callable[[Panel], Panel]) -> None:
+    def on_panel_render(self, panel: str, change: Callable[[Panel], Panel]) -> None:
         """It draws its panel anew, if that is the one that is open."""
         ...
 
-    def closed_panel(self, panel: str) -> None:
+    def on_panel_close(self, panel: str) -> None:
         """It closes its panel."""
         ...
 
-    def ended(self, cause: SeraiError) -> None:
+    def on_end(self, cause: SeraiError) -> None:
         """It is gone, though nobody stopped it. Once, last."""
         ...
 
@@ -126,7 +126,7 @@ class StartContext:
     """One start of one guest."""
 
     manifest: GuestManifest
-    limits: Limits
+    limits: HostLimits
     env: Mapping[str, str]
     spawner: Spawner
     deadlines: Deadlines
@@ -186,7 +186,7 @@ class GuestConnection(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Say goodbye and see to its end. Bounded, idempotent, never raises; `GuestListener.ended` is not called."""
+        """Say goodbye and see to its end. Bounded, idempotent, never raises; `GuestListener.on_end` is not called."""
         ...
 
 
@@ -213,16 +213,8 @@ class SupportsCompact(Protocol):
 class SupportsShortcuts(Protocol):
     """A running guest that offers shortcuts."""
 
-    async def handle(self, key: str) -> Action:
+    async def run_shortcut(self, key: str) -> Action:
         """What it wants done for that key; carried out already, but for what only the caller can do (`Prompt`)."""
-        ...
-
-
-class SupportsReport(Protocol):
-    """A running guest that has a status for whoever operates it."""
-
-    def report(self) -> dict[str, Any]:
-        """Plain JSON data; its texts are the guest's and may hold anything."""
         ...
 
 

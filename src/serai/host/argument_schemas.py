@@ -16,13 +16,13 @@ unvalidated (design rule 9). What the library leaves open and is closed here:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
 
 from serai.limits import KIB, MIB
-from serai.plain_text import escape_line
+from serai.plain_text import escape_line, utf8_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ def measure(value: object, *, depth: int, length: int, nodes: int = _NODES) -> S
             count += len(item)
             parts = item
             if isinstance(item, dict):
-                characters += sum([_bytes(key) for key in item if type(key) is str])
+                characters += sum([utf8_size(key) for key in item if type(key) is str])
                 parts = item.values()
             for part in parts:
                 if (kind := type(part)) is str:
-                    characters += _bytes(part)
+                    characters += utf8_size(part)
                 elif kind not in SCALARS and isinstance(part, _CONTAINERS):
                     inner.append(part)
             if characters + count > length:
@@ -80,10 +80,6 @@ def measure(value: object, *, depth: int, length: int, nodes: int = _NODES) -> S
                 raise SchemaRejected(f"of more than {nodes} parts")
         level = inner
     return Size(levels, count, characters + count)
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def cut(text: str, most: int = _PIECE) -> str:
@@ -122,14 +118,14 @@ class SchemaCost:
         self._root = root
         self._id = "id" if "draft-04" in str(root.get("$schema")) else "$id"
         self._base = str(root.get(self._id, "")).rstrip("#")
-        self._anchors = _anchors(root)
+        self._anchors = _find_anchors(root)
         self._path: set[int] = set()
         self._done: dict[int, _Weight] = {}
         self.patterns = 0  # to be compiled
         self._unevaluated = False
         self.weight = self._visit(root)
         # The patterns that look at one field alone, by its name; the others may look at all there is.
-        self.own = {} if self.weight.loops else self._patterns_of_fields()
+        self.own = {} if self.weight.loops else self._count_field_patterns()
         self.everywhere = self.weight.patterns - sum(self.own.values())
         # Each schema stands on the stack at most once for each level of the arguments; without a cycle, once.
         self.depth = min(_DEPTH, _STACK // len(self._done) - 1) if self.weight.loops else _DEPTH
@@ -139,14 +135,14 @@ class SchemaCost:
             # To find what was evaluated the library goes round once more at each level, and forgets what it found.
             raise SchemaRejected("refers to itself and has `unevaluatedProperties` or `unevaluatedItems`, which may take for ever")
 
-    def cost(self, size: Size) -> int:
+    def estimate(self, size: Size) -> int:
         """The checks that saying why may take. A cycle that is entered twice is entered four times one level below; and an error
         has in it those of each alternative, which are copied again for each alternative around it."""
         checks, loops, alternatives, _ = self.weight
         rounds = max(1, loops) ** size.depth
         return int(size.nodes * checks * rounds * (1 + alternatives * (size.depth if loops else 1)))
 
-    def seen(self, arguments: object, size: Size) -> int:
+    def count_seen_bytes(self, arguments: object, size: Size) -> int:
         """The bytes that patterns look at in such arguments, each counted once for each pattern."""
         fields = arguments if isinstance(arguments, Mapping) else {}
         own = (
@@ -154,7 +150,7 @@ class SchemaCost:
         )
         return self.everywhere * size.text + sum(own)
 
-    def _patterns_of_fields(self) -> dict[str, int]:
+    def _count_field_patterns(self) -> dict[str, int]:
         fields = self._root.get("properties")
         schemas = fields.items() if isinstance(fields, dict) else ()
         counts = {name: self._done[id(schema)].patterns for name, schema in schemas if isinstance(schema, dict)}
@@ -170,13 +166,13 @@ class SchemaCost:
         if schema is not self._root and isinstance(schema.get(self._id), str) and not schema[self._id].startswith("#"):
             raise SchemaRejected(f"has a schema of its own in it ({cut(schema[self._id])}), which is not supported")
         self._path.add(id(schema))
-        parts = [self._visit(part) for part in self._parts(schema)]
+        parts = [self._visit(part) for part in self._iter_parts(schema)]
         inner = max((part.alternatives for part in parts), default=0)
         weight = _Weight(
             checks=1 + sum(part.checks for part in parts),
             loops=sum(part.loops for part in parts),
             alternatives=inner + ("anyOf" in schema or "oneOf" in schema),
-            patterns=_patterns(schema, twice=True) + sum(part.patterns for part in parts),
+            patterns=_count_patterns(schema, twice=True) + sum(part.patterns for part in parts),
         )
         if weight.checks > _UNFOLDED:
             raise SchemaRejected(f"unfolds into more than {_UNFOLDED} checks")
@@ -184,9 +180,9 @@ class SchemaCost:
         self._done[id(schema)] = weight
         return weight
 
-    def _parts(self, schema: Json) -> Iterator[Json]:
+    def _iter_parts(self, schema: Json) -> Iterator[Json]:
         self._unevaluated |= "unevaluatedProperties" in schema or "unevaluatedItems" in schema
-        self.patterns += _patterns(schema)
+        self.patterns += _count_patterns(schema)
         for key, value in schema.items():
             if key in _REFERENCES:
                 yield from self._resolve(value)
@@ -205,7 +201,7 @@ class SchemaCost:
         elif text.startswith("#/"):
             found = self._root
             for step in text[2:].split("/"):
-                found = _step(found, unquote(step).replace("~1", "/").replace("~0", "~"))
+                found = _follow_step(found, unquote(step).replace("~1", "/").replace("~0", "~"))
         elif text.startswith("#"):
             found = self._anchors.get(text[1:])
         else:
@@ -215,13 +211,13 @@ class SchemaCost:
         return [item for item in (found if isinstance(found, list) else [found]) if isinstance(item, dict)]
 
 
-def _patterns(schema: Json, *, twice: bool = False) -> int:
+def _count_patterns(schema: Json, *, twice: bool = False) -> int:
     """The patterns of a schema itself. Those of names look at each name again to tell which are additional."""
     names = schema.get("patternProperties")
     return ("pattern" in schema) + (len(names) if isinstance(names, dict) else 0) * (2 if twice else 1)
 
 
-def _step(value: object, name: str) -> object:
+def _follow_step(value: object, name: str) -> object:
     if isinstance(value, dict):
         return value.get(name)
     if isinstance(value, list) and name.isascii() and name.isdigit() and int(name[:6]) < len(value):
@@ -229,7 +225,7 @@ def _step(value: object, name: str) -> object:
     return None
 
 
-def _anchors(root: Json) -> dict[str, list[Json]]:
+def _find_anchors(root: Json) -> dict[str, list[Json]]:
     """All named places. A name that stands twice, or in a mere value, costs a look too many and nothing else."""
     found: dict[str, list[Json]] = {}
     waiting: list[object] = [root]
@@ -270,15 +266,6 @@ _FLAT_TEXT = 64 * KIB
 _MASK = "the value"  # stands for what was given, which may be long or secret
 
 
-class Checker(Protocol):
-    """What the registry needs of a tool's schema."""
-
-    @property
-    def problem(self) -> str: ...
-
-    def check(self, arguments: object) -> str: ...
-
-
 class ArgumentChecker:
     """A schema, ready to check with; or none, and `problem` says why the tool goes unvalidated."""
 
@@ -287,7 +274,7 @@ class ArgumentChecker:
     def __init__(self, validator: Validator | None, shape: SchemaCost | None, problem: str = "", *, room: int = 0) -> None:
         """`room`: the bytes that the schema's patterns may look at, each counted once for each pattern."""
         self._validator = validator
-        self._is_valid = validator.is_valid if validator is not None else _yes
+        self._is_valid = validator.is_valid if validator is not None else _accept_all
         self._shape = shape
         self._room = room
         self.problem = problem
@@ -309,7 +296,7 @@ class ArgumentChecker:
                 if self._is_valid(arguments):
                     return ""
             except BaseException as error:
-                return _unchecked(error)
+                return _note_unchecked(error)
         return self._check_measured(arguments)
 
     def _check_measured(self, arguments: object) -> str:
@@ -321,44 +308,44 @@ class ArgumentChecker:
             return ""
         if size.depth > (most := self._shape.depth):
             return f"the arguments are nested {size.depth} levels deep, and this tool's schema can be checked to {most}"
-        seen = self._shape.seen(arguments, size) if self._shape.weight.patterns else 0
+        seen = self._shape.count_seen_bytes(arguments, size) if self._shape.weight.patterns else 0
         if seen > self._room:
             return (
                 f"the arguments are too long for the patterns of this tool's schema ({seen} bytes to look at, at most {self._room})"
             )
         try:
-            return "" if self._is_valid(arguments) else self._explain(self._validator, arguments, self._cost(size, seen))
+            return "" if self._is_valid(arguments) else self._explain(self._validator, arguments, self._estimate_cost(size, seen))
         except BaseException as error:
-            return _unchecked(error)
+            return _note_unchecked(error)
 
-    def _cost(self, size: Size, seen: int) -> int:
+    def _estimate_cost(self, size: Size, seen: int) -> int:
         """The checks that saying why may take; where patterns have much to do, more than it may."""
         if self._shape is None or seen > self._room // 8:
             return _EXPLAINED + 1
-        return self._shape.cost(size)
+        return self._shape.estimate(size)
 
     def _explain(self, validator: Validator, arguments: object, cost: int) -> str:
         if cost <= _EXPLAINED:
-            return cut("; ".join(_told(list(validator.iter_errors(arguments)))), _TEXT)
+            return cut("; ".join(_format_errors(list(validator.iter_errors(arguments)))), _TEXT)
         if self._shape is not None and not self._shape.weight.alternatives:
             try:
                 validator.validate(arguments)  # ends at the first error
             except ValueError as error:
-                return cut("; ".join(_told([error])), _TEXT) if hasattr(error, "instance_path") else _unchecked(error)
+                return cut("; ".join(_format_errors([error])), _TEXT) if hasattr(error, "instance_path") else _note_unchecked(error)
         return "the arguments do not fit the tool's schema; they are too many, or nested too deep, to say where"
 
 
 def build_checker(schema: Mapping[str, Any], *, who: str) -> ArgumentChecker:
     """Build the check of a tool's arguments, once, when it is registered. Never raises: see `ArgumentChecker.problem`."""
     try:
-        encoded = _encoded(dict(schema))
+        encoded = _encode(dict(schema))
         shape = SchemaCost(msgspec.json.decode(encoded))
         return _build(encoded, shape)
     except SchemaRejected as unfit:
         return ArgumentChecker(None, None, f"{who}: its schema {unfit}, so its arguments go unchecked")
 
 
-def _encoded(schema: Json) -> bytes:
+def _encode(schema: Json) -> bytes:
     """A copy that nobody can change, of a size that costs nothing."""
     try:
         measure(schema, depth=_SCHEMA_DEPTH, length=_SCHEMA_BYTES, nodes=_SCHEMA_NODES)
@@ -386,13 +373,13 @@ def _build(encoded: bytes, shape: SchemaCost) -> ArgumentChecker:
         if size > share or size * together * _LEAST_TEXT > _WORK:
             break
         try:
-            return ArgumentChecker(_compiled(encoded, size, min(share, _TABLES)), shape, room=_WORK // size)
+            return ArgumentChecker(_compile(encoded, size, min(share, _TABLES)), shape, room=_WORK // size)
         except _BadPattern as error:
             problem = error
     raise problem
 
 
-def _compiled(encoded: bytes, size: int, tables: int) -> Validator:
+def _compile(encoded: bytes, size: int, tables: int) -> Validator:
     import jsonschema_rs  # only when a guest has a tool: its import is no part of our start
 
     try:
@@ -404,65 +391,65 @@ def _compiled(encoded: bytes, size: int, tables: int) -> Validator:
             pattern_options=jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=tables),
         )
     except jsonschema_rs.ValidationError as error:
-        where = _path(error.instance_path)
+        where = _format_path(error.instance_path)
         if error.kind.name == "format":
             raise _BadPattern(f"has a pattern at {where} that is wrong, too big, or needs look-around or back-references") from None
         raise SchemaRejected(f"does not build: {f'at {where}: ' if where else ''}{cut(error.message)}") from None
     except BaseException as error:
-        _let_through(error)
+        _reraise_fatal(error)
         raise SchemaRejected(f"does not build: {cut(str(error))}") from None
 
 
 # -- words ------------------------------------------------------------------------------------------------------------------------
 
 
-def _told(errors: list[Any]) -> list[str]:
-    texts = list(dict.fromkeys(map(_tell, errors[:_ERRORS])))
+def _format_errors(errors: list[Any]) -> list[str]:
+    texts = list(dict.fromkeys(map(_describe_error, errors[:_ERRORS])))
     if len(errors) > _ERRORS:
         texts.append(f"and {len(errors) - _ERRORS} more")
     return texts
 
 
-def _tell(error: ValidationError) -> str:
-    where = _path(error.instance_path)
-    return f"{where or 'the arguments'}: {cut(_reason(error))}"
+def _describe_error(error: ValidationError) -> str:
+    where = _format_path(error.instance_path)
+    return f"{where or 'the arguments'}: {cut(_format_reason(error))}"
 
 
-def _reason(error: ValidationError) -> str:
+def _format_reason(error: ValidationError) -> str:
     kind: Any = error.kind
     match type(kind).__name__:
         case "Enum":
-            return f"{_MASK} is not one of {_listed(kind.options)}"
+            return f"{_MASK} is not one of {_format_options(kind.options)}"
         case "AnyOf" | "OneOfNotValid" if branches := [branch[0] for branch in kind.context if branch]:
             inner = dict.fromkeys(
-                f"{_path(each.instance_path[len(error.instance_path) :])} {each.message}".strip() for each in branches
+                f"{_format_path(each.instance_path[len(error.instance_path) :])} {each.message}".strip() for each in branches
             )
             return f"{_MASK} fits no alternative: {' | '.join(cut(text, 60) for text in inner)}"
     return error.message
 
 
-def _listed(options: list[Any]) -> str:
+def _format_options(options: list[Any]) -> str:
     shown = ", ".join(cut(msgspec.json.encode(option).decode(), 40) for option in options[:8])
     return shown if len(options) <= 8 else f"{shown} or {len(options) - 8} others"
 
 
-def _path(steps: list[str | int]) -> str:
+def _format_path(steps: list[str | int]) -> str:
     """`items[2].name`; the end of it when it is long."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{cut(step, 40)}" for step in steps[-12:])
     return ("…" if len(steps) > 12 else "") + text.removeprefix(".")
 
 
-def _unchecked(error: BaseException) -> str:
+def _note_unchecked(error: BaseException) -> str:
     """What to say when the library itself gave up: such arguments are not let through (design rule 7)."""
-    _let_through(error)
+    _reraise_fatal(error)
     return f"the arguments could not be checked: {cut(str(error))}"
 
 
-def _let_through(error: BaseException) -> None:
+def _reraise_fatal(error: BaseException) -> None:
     """A defect in the library's machine code is a BaseException of its own (a "panic"); a person's Ctrl-C is none of these."""
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
         raise error
 
 
-def _yes(_arguments: object) -> bool:
+def _accept_all(_arguments: object) -> bool:
     return True

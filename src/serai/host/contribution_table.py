@@ -50,11 +50,11 @@ class ToolOwner(Protocol):
         """It runs nothing at this moment, and says so to every call."""
         ...
 
-    def way(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
+    def get_runner(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
         """What runs its tools now."""
         ...
 
-    def failed(self, call: ToolCall, error: SeraiError) -> ToolResult:
+    def build_error_result(self, call: ToolCall, error: SeraiError) -> ToolResult:
         """What is told of a call that ended in this error."""
         ...
 
@@ -68,7 +68,7 @@ class BuiltInOwner:
     def __init__(self, box: ToolBox) -> None:
         self.box = box
 
-    def way(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
+    def get_runner(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
         return self.call
 
     async def call(self, call: ToolCall, tell: ProgressCallback | None = None) -> ToolResult:
@@ -80,7 +80,7 @@ class BuiltInOwner:
             log.exception("the built-in tool %s failed", call.name)
             return ToolResult.error(f"{call.name} failed: {error!r}", code="FAILED")
 
-    def failed(self, call: ToolCall, error: SeraiError) -> ToolResult:
+    def build_error_result(self, call: ToolCall, error: SeraiError) -> ToolResult:
         return ToolResult.error(f"{call.name}: {error}", code="FAILED", hint=error.hint)
 
 
@@ -98,10 +98,10 @@ class RegisteredTool:
     problem: str  # why its arguments go unchecked, or ""
 
     @classmethod
-    def of(cls, spec: ToolSpec, owner: ToolOwner, checked: ArgumentChecker) -> RegisteredTool:
-        return cls(spec, owner, owner.way(), checked.check, checked.problem)
+    def from_owner(cls, spec: ToolSpec, owner: ToolOwner, checked: ArgumentChecker) -> RegisteredTool:
+        return cls(spec, owner, owner.get_runner(), checked.check, checked.problem)
 
-    def watched(self, call: ToolCall, tell: ProgressCallback) -> Awaitable[ToolResult]:
+    def run_watched(self, call: ToolCall, tell: ProgressCallback) -> Awaitable[ToolResult]:
         """Run it for somebody who watches; no guest's wire carries what its tool says meanwhile."""
         return self.owner.call(call, tell) if isinstance(self.owner, BuiltInOwner) else self.run(call)
 
@@ -160,33 +160,33 @@ class TableBuilder:
         self.absent = ""  # which guard cannot be there at all, and why
         self.made: ContributionTable | None = None  # the latest table, None when it is out of date: read for every call
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Something has changed: the next look makes a new table."""
         self.made = None
 
     @property
     def table(self) -> ContributionTable:
         if self.made is None:
-            self.made = self._make()
+            self.made = self._build_table()
         return self.made
 
-    def _make(self) -> ContributionTable:
+    def _build_table(self) -> ContributionTable:
         present = [guest for guest in self.guests if guest.state not in (GuestState.FOUND, GuestState.STOPPED)]
         shadowed: list[ShadowedName] = []
-        names = _Names(ranked(present), shadowed)
-        chains = {stage: _chain(present, stage) for stage in STAGES}
-        missing = tuple(guest for guest in self.guests if guest.unheld())
+        names = _Names(rank_guests(present), shadowed)
+        chains = {stage: _build_chain(present, stage) for stage in STAGES}
+        missing = tuple(guest for guest in self.guests if guest.explain_unheld())
         table = ContributionTable(
-            tools=self._tools(names.guests, shadowed),
-            commands=names.owned("command", lambda offers: {one.name: one for one in offers.commands}, self._commands),
-            shortcuts=names.owned("shortcut", lambda offers: {one.key: one for one in offers.shortcuts}),
-            providers={api: guest for api, (guest, _) in names.owned("provider", _providers).items()},
-            compactor=names.compactor(),
+            tools=self._build_tools(names.guests, shadowed),
+            commands=names.assign_owners("command", lambda offers: {one.name: one for one in offers.commands}, self._commands),
+            shortcuts=names.assign_owners("shortcut", lambda offers: {one.key: one for one in offers.shortcuts}),
+            providers={api: guest for api, (guest, _) in names.assign_owners("provider", _index_providers).items()},
+            compactor=names.choose_compactor(),
             chains=chains,
-            handlers=_handlers(present),
+            handlers=_index_handlers(present),
             shadowed=tuple(shadowed),
             missing=missing,
-            down=next((guest.why_down() for guest in self.guests if guest.guard and guest.state not in _HOLDS), ""),
+            down=next((guest.explain_down() for guest in self.guests if guest.guard and guest.state not in _HOLDS), ""),
             plain=not (chains["tool_call"] or chains["tool_result"] or missing or self.absent),
         )
         for entry in shadowed:
@@ -195,15 +195,15 @@ class TableBuilder:
                 self._told(entry)
         return table
 
-    def _tools(self, present: list[Guest], shadowed: list[ShadowedName]) -> dict[str, RegisteredTool]:
+    def _build_tools(self, present: list[Guest], shadowed: list[ShadowedName]) -> dict[str, RegisteredTool]:
         tools: dict[str, RegisteredTool] = {}
         reserved = set(BUILT_IN)  # whoever replaces one of them, nobody else gets it
-        replaced = {name for guest in present for name in guest.manifest.settings.replace if _offers(guest, name)}
+        replaced = {name for guest in present for name in guest.manifest.settings.replace if _is_offered(guest, name)}
         if self._built_in is not None:
             for spec in self._built_in.box.list():
                 reserved.add(spec.name)
                 if spec.name not in replaced:
-                    tools[spec.name] = RegisteredTool.of(spec, self._built_in, self._check("serai", spec))
+                    tools[spec.name] = RegisteredTool.from_owner(spec, self._built_in, self._get_checker("serai", spec))
         for guest in present:
             for spec in guest.tools:
                 if spec.name in reserved and spec.name not in guest.manifest.settings.replace:
@@ -211,19 +211,19 @@ class TableBuilder:
                 elif spec.name in tools:
                     shadowed.append(ShadowedName("tool", spec.name, guest.id, tools[spec.name].owner.id))
                 else:
-                    tools[spec.name] = RegisteredTool.of(spec, guest, self._check(guest.id, spec))
+                    tools[spec.name] = RegisteredTool.from_owner(spec, guest, self._get_checker(guest.id, spec))
         return tools
 
-    def _check(self, owner: str, spec: ToolSpec) -> ArgumentChecker:
+    def _get_checker(self, owner: str, spec: ToolSpec) -> ArgumentChecker:
         """Kept as long as the tool is the same: to build a validator takes a while."""
         known = self._checked.get((owner, spec.name))
-        if known is None or (known[0] is not spec and _text(known[0].schema) != _text(spec.schema)):
+        if known is None or (known[0] is not spec and _encode_schema(known[0].schema) != _encode_schema(spec.schema)):
             known = (spec, build_checker(spec.schema, who=f"{owner}/{spec.name}"))
             self._checked[owner, spec.name] = known
         return known[1]
 
 
-def ranked(guests: Iterable[Guest]) -> list[Guest]:
+def rank_guests(guests: Iterable[Guest]) -> list[Guest]:
     """Whom a name goes to that several want, given those in load order: the earlier scope wins, and in it the earlier guest.
 
     But those whose protocol has it that the last one wins have their places among each other the other way round.
@@ -231,7 +231,7 @@ def ranked(guests: Iterable[Guest]) -> list[Guest]:
     found: list[Guest] = []
     for _, scope in groupby(guests, key=lambda guest: guest.manifest.scope):
         places = list(scope)
-        last = {guest.id: guest for guest in places if guest.context.adapter(guest.manifest).last_wins}
+        last = {guest.id: guest for guest in places if guest.context.get_adapter(guest.manifest).last_wins}
         backwards = reversed(last.values())
         found += [next(backwards) if guest.id in last else guest for guest in places]
     return found
@@ -244,7 +244,7 @@ class _Names:
         self.guests = guests
         self._shadowed = shadowed
 
-    def owned(
+    def assign_owners(
         self, what: str, offers: Callable[[Contributions], Mapping[str, T]], reserved: frozenset[str] = frozenset()
     ) -> dict[str, tuple[Guest, T]]:
         found: dict[str, tuple[Guest, T]] = {}
@@ -258,7 +258,7 @@ class _Names:
                     found[name] = (guest, one)
         return found
 
-    def compactor(self) -> tuple[Guest, Compactor] | None:
+    def choose_compactor(self) -> tuple[Guest, Compactor] | None:
         """There is one place for all of them, whatever they are called; the last of one guest counts (spec piglet 3)."""
         offering = [(guest, guest.contributions.compactors[-1]) for guest in self.guests if guest.contributions.compactors]
         for guest, one in offering[1:]:
@@ -266,25 +266,25 @@ class _Names:
         return offering[0] if offering else None
 
 
-def _providers(offers: Contributions) -> dict[str, Provider]:
+def _index_providers(offers: Contributions) -> dict[str, Provider]:
     return {one.api: one for one in offers.providers}
 
 
-def _text(schema: dict[str, Any]) -> bytes:
+def _encode_schema(schema: dict[str, Any]) -> bytes:
     """To compare: for Python `true` is 1."""
     return msgspec.json.encode(schema, order="sorted")
 
 
-def _offers(guest: Guest, name: str) -> bool:
+def _is_offered(guest: Guest, name: str) -> bool:
     return any(spec.name == name for spec in guest.tools)
 
 
-def _chain(present: list[Guest], stage: InterceptPoint) -> tuple[InterceptorEntry, ...]:
+def _build_chain(present: list[Guest], stage: InterceptPoint) -> tuple[InterceptorEntry, ...]:
     links = [InterceptorEntry(guest, one) for guest in present for one in guest.contributions.interceptors if stage in one.stages]
     return tuple(sorted(links, key=lambda link: -link.interceptor.priority))  # stable: then load order
 
 
-def _handlers(present: list[Guest]) -> dict[str, tuple[Guest, ...]]:
+def _index_handlers(present: list[Guest]) -> dict[str, tuple[Guest, ...]]:
     """A guest is told of an event once, in the place of the first of its handlers that wants it (spec piglet FIX-16)."""
     wanted: dict[str, list[tuple[int, Guest]]] = {}
     for guest in present:

@@ -17,17 +17,17 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from serai import paths
 from serai.errors import BadManifest, BadSettings
-from serai.host.adapters import DIALECTS, ENDINGS, by_folder, by_name, finder, reader
+from serai.host.adapters import DIALECTS, ENDINGS, by_name, load_finder, load_reader, orders_by_folder
 from serai.host.guest_manifest import (
     PROJECT_PLACES,
     GuestManifest,
     Scope,
-    folders_in,
+    find_packed_dialect,
     inspect_folder,
-    packed_dialect,
+    list_folders,
     read_manifest,
 )
-from serai.host.guest_settings import DISABLED, PersonSettings, keys_of, read_person_settings
+from serai.host.guest_settings import DISABLED, PersonSettings, list_keys, read_person_settings
 from serai.host.trust import Trust
 from serai.limits import MIB
 
@@ -40,7 +40,7 @@ class _Yaml(Protocol):
     def read_yaml(self, text: str) -> tuple[Any, Any]: ...
 
 
-def piglet_disabled(folder: Path) -> frozenset[str]:
+def read_piglet_disabled(folder: Path) -> frozenset[str]:
     """The names in `disabled_extensions` of its `config.yaml`; none when there is no such file.
 
     What cannot be read is a `BadSettings`: nobody knows then who is meant to be off.
@@ -53,7 +53,7 @@ def piglet_disabled(folder: Path) -> frozenset[str]:
     except OSError as error:
         raise BadSettings(f"cannot be read: {error.strerror}", who=path) from None
     try:
-        _, said = cast(_Yaml, reader("piglet")).read_yaml(content.decode())
+        _, said = cast(_Yaml, load_reader("piglet")).read_yaml(content.decode())
     except ValueError as error:
         raise BadSettings(f"is not read: {error}", who=path) from None
     if said is None:
@@ -111,7 +111,7 @@ class DiscoveryResult:
     problems: tuple[DiscoveryProblem, ...] = ()
     hidden_guards: tuple[DiscoveryProblem, ...] = ()
 
-    def all(self) -> Iterator[GuestManifest]:
+    def iter_all(self) -> Iterator[GuestManifest]:
         """Every guest whose manifest can be read, those to be started first."""
         yield from self.guests
         yield from self.disabled
@@ -134,40 +134,40 @@ def find_guests(
     unsettled = ""
     if "piglet" in person.homes:
         try:
-            person = person.but_off("piglet", piglet_disabled(piglet_home(environ)))
+            person = person.with_off("piglet", read_piglet_disabled(find_piglet_home(environ)))
         except BadSettings as error:
             unsettled = str(error)
     search = _Search(person, trust or Trust.usual(environ), unsettled)
     project = Path(paths.absolute_path(cwd))
-    search.recall(_own_place(environ))
+    search.restore_kept(_get_own_place(environ))
     for path in guests:
         search.add_ad_hoc(Path(paths.absolute_path(path)))
     search.take_kept()
     if installed:
-        for place in _places(project, person, environ):
+        for place in _list_places(project, person, environ):
             search.add_place(place)
-        search.miss_trusted_guards(project)
-        search.miss_wanted(Path(settings), project)
-    search.miss_named_guards(Path(settings), project / paths.PROJECT_CONFIG)
-    return search.found()
+        search.check_trusted_guards(project)
+        search.check_wanted(Path(settings), project)
+    search.check_named_guards(Path(settings), project / paths.PROJECT_CONFIG)
+    return search.to_result()
 
 
-def zot_home(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+def find_zot_home(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
     """Where zot keeps its things (spec zot 1.1)."""
     if said := environ.get("ZOT_HOME"):
-        return _absolute(said)
+        return _to_absolute(said)
     if platform == "darwin":
-        return _person(environ) / "Library" / "Application Support" / "zot"
+        return _find_home(environ) / "Library" / "Application Support" / "zot"
     if platform == "win32" and (local := environ.get("LOCALAPPDATA")):
-        return _absolute(local) / "zot"
+        return _to_absolute(local) / "zot"
     state = environ.get("XDG_STATE_HOME")
-    return (_absolute(state) if state else _person(environ) / ".local" / "state") / "zot"
+    return (_to_absolute(state) if state else _find_home(environ) / ".local" / "state") / "zot"
 
 
-def piglet_home(environ: Mapping[str, str] = os.environ) -> Path:
+def find_piglet_home(environ: Mapping[str, str] = os.environ) -> Path:
     """Where piglet keeps its things (spec piglet 1.1)."""
     config = environ.get("XDG_CONFIG_HOME")
-    return (_absolute(config) if config else _person(environ) / ".config") / "piglet"
+    return (_to_absolute(config) if config else _find_home(environ) / ".config") / "piglet"
 
 
 class _Place(NamedTuple):
@@ -176,20 +176,20 @@ class _Place(NamedTuple):
     ours: bool = False  # one of Serai's own, where guests of every dialect are looked for
 
 
-def _places(cwd: Path, person: PersonSettings, environ: Mapping[str, str]) -> list[_Place]:
-    own = [_Place(_own_place(environ), "user", ours=True)]
+def _list_places(cwd: Path, person: PersonSettings, environ: Mapping[str, str]) -> list[_Place]:
+    own = [_Place(_get_own_place(environ), "user", ours=True)]
     if "zot" in person.homes:
-        own.append(_Place(zot_home(environ) / "extensions", "zot home"))
+        own.append(_Place(find_zot_home(environ) / "extensions", "zot home"))
     if "piglet" in person.homes:
-        own.append(_Place(piglet_home(environ) / "extensions", "piglet home"))
+        own.append(_Place(find_piglet_home(environ) / "extensions", "piglet home"))
     # A place of the person's own that happens to lie in the project is the person's, once.
     taken = {os.path.realpath(place.path) for place in own}
     project = [_Place(cwd / name, "project", ours=name == PROJECT_PLACES[0]) for name in PROJECT_PLACES]
     return [place for place in project if os.path.realpath(place.path) not in taken] + own
 
 
-def _own_place(environ: Mapping[str, str]) -> Path:
-    return _absolute(paths.config_folder(environ)) / "guests"
+def _get_own_place(environ: Mapping[str, str]) -> Path:
+    return _to_absolute(paths.config_folder(environ)) / "guests"
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class _Search:
     held: set[Path] = field(default_factory=set)  # the project's folders whose guests are started, or stopped by the person's word
     kept: dict[str, list[GuestManifest]] = field(default_factory=dict)  # by dialect: guests that are not to be looked for
 
-    def found(self) -> DiscoveryResult:
+    def to_result(self) -> DiscoveryResult:
         return DiscoveryResult(
             guests=tuple(self.guests.values()),
             disabled=tuple(self.disabled),
@@ -221,41 +221,41 @@ class _Search:
             hidden_guards=tuple(self.hidden_guards),
         )
 
-    def recall(self, place: Path) -> None:
+    def restore_kept(self, place: Path) -> None:
         """Which guests the settings hold already: of those dialects nobody looks for any (spec yoi 10.2)."""
         for dialect in self.person.own:
-            if (finding := finder(dialect)) is not None and (kept := finding.kept(self.person, place)) is not None:
+            if (finding := load_finder(dialect)) is not None and (kept := finding.restore_guests(self.person, place)) is not None:
                 self.kept[dialect] = kept
 
-    def _kept(self, scope: Scope) -> list[GuestManifest]:
+    def _list_kept(self, scope: Scope) -> list[GuestManifest]:
         return [one for kept in self.kept.values() for one in kept if one.scope == scope]
 
     def take_kept(self) -> None:
         """Those that were named on the command line when they were found."""
-        for manifest in self._kept("ad hoc"):
+        for manifest in self._list_kept("ad hoc"):
             self._take(manifest)
 
     def add_ad_hoc(self, folder: Path) -> None:
         if any(folder == one.folder for kept in self.kept.values() for one in kept):
             return
-        if os.path.isfile(folder) and not packed_dialect(folder):
-            self._not_there(folder, "not a directory", hint=_A_FOLDER)
+        if os.path.isfile(folder) and not find_packed_dialect(folder):
+            self._report_missing(folder, "not a directory", hint=_A_FOLDER)
         elif not os.path.isdir(folder) and not os.path.isfile(folder):
-            self._not_there(folder, "not a directory" if os.path.lexists(folder) else "there is no such folder")
+            self._report_missing(folder, "not a directory" if os.path.lexists(folder) else "there is no such folder")
         elif (manifest := self._read(folder, "ad hoc")) is not None:
-            for settled in self._settled(manifest):
+            for settled in self._resolve_plan(manifest):
                 self._take(settled)
         elif not any(problem.folder == folder for problem in self.problems):
-            self._not_there(folder, f"read manifest: there is none of {', '.join(row.manifest for row in DIALECTS.values())}")
+            self._report_missing(folder, f"read manifest: there is none of {', '.join(row.manifest for row in DIALECTS.values())}")
 
-    def _not_there(self, folder: Path, reason: str, *, hint: str = "") -> None:
+    def _report_missing(self, folder: Path, reason: str, *, hint: str = "") -> None:
         """The person named it and counts on it: a guard whose path was mistyped must not be none (design rule 7)."""
         self.problems.append(DiscoveryProblem(folder, f"{reason}; {hint}" if hint else reason))
         self.hidden_guards.append(DiscoveryProblem(folder, f"it cannot be told whether this is a guard: {reason}"))
 
     def add_place(self, place: _Place) -> None:
         try:
-            folders = folders_in(place.path)
+            folders = list_folders(place.path)
         except BadManifest as error:
             self.problems.append(DiscoveryProblem(place.path, error.message))
             if place.scope != "project":
@@ -263,7 +263,7 @@ class _Search:
                     DiscoveryProblem(place.path, f"it cannot be told whether there is a guard: {error.message}")
                 )
             return
-        read_here = [*self._found_in(place), *self._kept(place.scope)] if place.ours else []
+        read_here = [*self._find_in(place), *self._list_kept(place.scope)] if place.ours else []
         for folder in folders:
             hider = None if place.scope == "project" else self.hiding.get(folder.name)
             manifest = self._read(folder, place.scope, hidden=hider is not None, ours=place.ours)
@@ -271,62 +271,62 @@ class _Search:
                 self._hide(folder, manifest, hider)
             elif manifest is not None:
                 read_here.append(manifest)
-        for manifest in sorted(read_here, key=_order):
+        for manifest in sorted(read_here, key=_get_sort_key):
             self._take(manifest)
         if place.scope == "project":  # for the later places: one project's folders do not hide each other
             self.hiding |= {folder.name: folder for folder in reversed(folders) if os.path.isdir(folder)}
 
-    def _found_in(self, place: _Place) -> list[GuestManifest]:
+    def _find_in(self, place: _Place) -> list[GuestManifest]:
         """The guests there that a dialect's own finder finds."""
         found: list[GuestManifest] = []
-        paths = folders_in(place.path, endings=ENDINGS)
+        paths = list_folders(place.path, endings=ENDINGS)
         for dialect in DIALECTS.keys() - self.kept:
             # Only where there may be one: who has no such guests does not pay for its import.
-            if any(map(partial(_may_be, dialect), paths)) and (finding := finder(dialect)) is not None:
+            if any(map(partial(_may_hold_guest, dialect), paths)) and (finding := load_finder(dialect)) is not None:
                 here, wrong = finding.find_in(place.path, place.scope, self.person)
                 found += here
                 self.problems += [DiscoveryProblem(path, reason) for path, reason in wrong]
         return found
 
-    def _settled(self, manifest: GuestManifest) -> list[GuestManifest]:
+    def _resolve_plan(self, manifest: GuestManifest) -> list[GuestManifest]:
         """One that was named on the command line. Where a plan is kept it is not in that plan."""
-        if (finding := finder(manifest.dialect)) is None:
+        if (finding := load_finder(manifest.dialect)) is None:
             return [manifest]
         if manifest.dialect not in self.kept:
-            return finding.settle([manifest], self.person)
+            return finding.resolve_plans([manifest], self.person)
         reason = "this session goes on with the plugins that it began with; a new one takes this too"
         self.problems.append(DiscoveryProblem(manifest.folder, reason))
         return []
 
-    def miss_wanted(self, settings: Path, project: Path) -> None:
+    def check_wanted(self, settings: Path, project: Path) -> None:
         """What a finder's settings want and was not there. It has files of its own beside ours."""
-        there = list(self.found().all())
+        there = list(self.to_result().iter_all())
         for dialect in self.person.own:
-            if (finding := finder(dialect)) is not None:
+            if (finding := load_finder(dialect)) is not None:
                 mine = [manifest for manifest in there if manifest.dialect == dialect]
                 self.problems += [
-                    DiscoveryProblem(settings.parent, reason) for reason in finding.missing(mine, self.person, project)
+                    DiscoveryProblem(settings.parent, reason) for reason in finding.describe_missing(mine, self.person, project)
                 ]
 
-    def miss_trusted_guards(self, project: Path) -> None:
+    def check_trusted_guards(self, project: Path) -> None:
         """A project's guard that was trusted has to be there as it was: any change may have come with the last `git pull`."""
         reasons = {problem.folder: problem.reason for problem in self.problems}
         reasons |= {aside.manifest.folder: aside.reason for aside in self.untrusted}
         reasons |= {manifest.folder: "it is disabled now" for manifest in self.disabled}
-        for folder in self.trust.lost_guards(project, frozenset(self.held)):
+        for folder in self.trust.find_lost_guards(project, frozenset(self.held)):
             why = reasons.get(folder, "it is not there any more")
             self.hidden_guards.append(
                 DiscoveryProblem(folder, f"this guard was trusted: {why}; `serai trust` takes it as it is now")
             )
 
-    def miss_named_guards(self, settings: Path, project: Path) -> None:
+    def check_named_guards(self, settings: Path, project: Path) -> None:
         """A guard that settings name has to be there; disabled it may be, but not by somebody's project."""
         aside = [
             *self.disabled,
             *(one.manifest for one in (*self.shadowed, *self.refused)),
         ]  # and who is shadowed was told of already
         there = [*self.guests.values(), *(manifest for manifest in aside if manifest.scope != "project")]
-        keys = {key for manifest in there for key in keys_of(manifest.dialect, manifest.name)}
+        keys = {key for manifest in there for key in list_keys(manifest.dialect, manifest.name)}
         for lost in sorted(self.person.guards - keys):
             self.hidden_guards.append(_Nowhere(settings, f"the guard {lost} is named in the settings and was not found"))
         for lost in sorted(self.person.project_guards - keys):
@@ -375,7 +375,7 @@ class _Search:
             if reason := self.trust.check(manifest):
                 self.untrusted.append(SkippedGuest(manifest, reason))
                 return
-            manifest = manifest.trusted()
+            manifest = manifest.as_trusted()
         self._hold(manifest)
         if manifest.refused:
             self.refused.append(SkippedGuest(manifest, manifest.refused))
@@ -422,21 +422,21 @@ class _Search:
             self.hidden_guards.append(DiscoveryProblem(folder, f"the project's {hider} hides this guard"))
 
 
-def _order(manifest: GuestManifest) -> tuple[str, str]:
+def _get_sort_key(manifest: GuestManifest) -> tuple[str, str]:
     """In which the guests of one place are loaded: by name, or by folder where the protocol has it so (spec piglet 1.2)."""
     folder = manifest.folder.name
-    return (folder if by_folder(manifest.dialect) else manifest.name, folder)
+    return (folder if orders_by_folder(manifest.dialect) else manifest.name, folder)
 
 
-def _may_be(dialect: str, path: Path) -> bool:
+def _may_hold_guest(dialect: str, path: Path) -> bool:
     """Whether a finder of that dialect should look at it."""
     row = DIALECTS[dialect]
     return bool(row.finder) and (path.name.endswith(row.ending) or os.path.lexists(path / row.manifest))
 
 
-def _absolute(path: Path | str) -> Path:
+def _to_absolute(path: Path | str) -> Path:
     return Path(os.path.abspath(path))
 
 
-def _person(environ: Mapping[str, str]) -> Path:
-    return _absolute(environ.get("HOME") or os.path.expanduser("~"))
+def _find_home(environ: Mapping[str, str]) -> Path:
+    return _to_absolute(environ.get("HOME") or os.path.expanduser("~"))

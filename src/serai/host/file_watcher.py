@@ -1,4 +1,4 @@
-"""Hot reload's eyes: tells which guests' files have changed, once they have come to rest.
+"""Watches the files of guests for hot reload, and tells which guests' have changed once they have come to rest.
 
 What counts is settled when a guest is told of: the files named for it and the sources that lie in its folder then. Whatever
 appears later is what the guest writes, its folder being its data folder too. A known file may be written in place, replaced by a
@@ -56,7 +56,7 @@ class CodeFiles(NamedTuple):
     complete: bool  # there was no more of it than anybody looks at
 
 
-def code_in(folder: Path, *, endings: frozenset[str], names: frozenset[str], passed_over: frozenset[str]) -> CodeFiles:
+def find_code(folder: Path, *, endings: frozenset[str], names: frozenset[str], passed_over: frozenset[str]) -> CodeFiles:
     """What of a guest's folder is code, level by level. Hidden folders are passed over too."""
     found = CodeFiles([], [], complete=True)
     waiting, entries = deque([folder]), 0
@@ -78,9 +78,9 @@ def code_in(folder: Path, *, endings: frozenset[str], names: frozenset[str], pas
     return found._replace(complete=len(found.files) <= _MOST_FILES and entries <= _MOST_ENTRIES)
 
 
-def sources_of(folder: Path, named: Iterable[Path]) -> frozenset[Path]:
+def find_sources(folder: Path, named: Iterable[Path]) -> frozenset[Path]:
     """The files to watch for a guest: the named ones, and the sources that lie in its folder now."""
-    code = code_in(folder, endings=SOURCES, names=frozenset(), passed_over=_PASSED_OVER)
+    code = find_code(folder, endings=SOURCES, names=frozenset(), passed_over=_PASSED_OVER)
     found = {folder / path for path in named}
     return frozenset(found.union(code.files[: max(0, _MOST_FILES - len(found))]))
 
@@ -101,16 +101,16 @@ class _File:
 
     def learn(self) -> bool:
         """Remember the content as it was when the file was first seen; False when it is too late for that."""
-        self.digest = _digest(self.path)
+        self.digest = _hash_file(self.path)
         return _stat(self.path) == self.seen
 
-    def changed(self) -> bool:
+    def check_changed(self) -> bool:
         """Whether it is another than it was; from now on this is how it was."""
         before, known = self.seen, self.digest
         self.seen = _stat(self.path)
         if self.seen is None:
             return False
-        self.digest = _digest(self.path)
+        self.digest = _hash_file(self.path)
         return self.digest != known if self.digest and known else self.seen != before
 
 
@@ -217,14 +217,14 @@ class FileWatcher:
                     self._learn()
                     self._renew()
                     self._wait()
-                    if keys := self._settled():
-                        _in_loop(loop, self._report, keys)
+                    if keys := self._take_settled():
+                        _call_in_loop(loop, self._report, keys)
                 except Exception:  # a defect of ours: the other guests' files are still watched
                     log.exception("watching guests' files failed; going on")
                     self._told.wait(_LOOK)
         finally:
             self._close_notify()
-            _in_loop(loop, self._ended.set)
+            _call_in_loop(loop, self._ended.set)
 
     def _learn(self) -> None:
         with self._lock:
@@ -240,12 +240,12 @@ class FileWatcher:
             return
         with self._lock:
             folders = {os.path.dirname(spot) for spot in self._spots}
-        wanted = {folder: identity for folder in folders if (identity := _identity(folder)) is not None}
+        wanted = {folder: identity for folder in folders if (identity := _read_identity(folder)) is not None}
         if wanted == self._watched:
             return
         self._renew_at = monotonic() + self._debounce
         try:
-            fresh = _notifier(sorted(wanted)) if wanted else None
+            fresh = _open_notifier(sorted(wanted)) if wanted else None
         except (FileNotFoundError, PermissionError):  # one went in this moment: again, without it
             return
         except Exception as error:
@@ -304,7 +304,7 @@ class FileWatcher:
     def _touch(self, file: _File) -> None:
         self._dirty[file] = monotonic() + self._debounce
 
-    def _settled(self) -> frozenset[str]:
+    def _take_settled(self) -> frozenset[str]:
         """The keys with changed files of which none has been touched for as long as the debounce says."""
         now = monotonic()
         with self._lock:
@@ -313,20 +313,20 @@ class FileWatcher:
         changed: set[str] = set()
         for file in ready:
             del self._dirty[file]
-            if file.changed():
+            if file.check_changed():
                 with self._lock:
                     changed |= file.keys
         return frozenset(changed)
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: object) -> None:
+def _call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: object) -> None:
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:  # it was closed, and nobody is left to tell
         pass
 
 
-def _notifier(folders: list[str]) -> RustNotify:
+def _open_notifier(folders: list[str]) -> RustNotify:
     from watchfiles._rust_notify import RustNotify  # only when there is something to watch
 
     return RustNotify(folders, False, False, 0, False, False)  # debug, polling, delay, recursive, permissions
@@ -340,7 +340,7 @@ def _stat(path: str) -> _Stat | None:
     return (found.st_mtime_ns, found.st_size, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
-def _identity(folder: str) -> _Identity | None:
+def _read_identity(folder: str) -> _Identity | None:
     """None when the kernel could not tell of it: missing, or not to be read."""
     try:
         found = os.stat(folder)
@@ -349,7 +349,7 @@ def _identity(folder: str) -> _Identity | None:
     return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) and os.access(folder, os.R_OK) else None
 
 
-def _digest(path: str) -> bytes:
+def _hash_file(path: str) -> bytes:
     """Empty when the file is too large to be read for this, or cannot be."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not hold up the thread

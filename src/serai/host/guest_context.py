@@ -15,17 +15,17 @@ import msgspec
 
 from serai import paths
 from serai.host.adapter import Adapter, GuestConnection, HostInfo, NoServices, Services
-from serai.host.adapters import adapter
-from serai.host.discovery import piglet_home
+from serai.host.adapters import load_adapter
+from serai.host.discovery import find_piglet_home
 from serai.host.guest import Guest, GuestRun
 from serai.host.guest_log import LOOK, GuestLog
 from serai.host.guest_manifest import GuestManifest
-from serai.host.panels import PanelSlot, ScreenItems, fitting
-from serai.limits import KIB, MIB, Limits
+from serai.host.panels import PanelSlot, ScreenItems, fit_action
+from serai.limits import KIB, MIB, HostLimits, Limits
 from serai.model.actions import Action, Display, Level, NoAction, Notice, OpenPanel
 from serai.model.surface import Surface
 from serai.record.recorder import Recorder
-from serai.wire import child_environment
+from serai.wire import process
 from serai.wire.channel import Tap
 from serai.wire.event_loop import Deadlines
 from serai.wire.process import Spawner
@@ -45,7 +45,7 @@ _TRIM = LOOK
 
 
 class GuestContext:
-    """The place where guests live. The host opens and closes it."""
+    """What the guests of one host share. The host opens and closes it."""
 
     def __init__(
         self,
@@ -72,49 +72,49 @@ class GuestContext:
         self.notes: _Newest[str] = _Newest(_NOTES, _NOTED)  # note lines, until a person clears them (spec zot 4.2)
         self.screen = ScreenItems(self.show)
         self._limits = limits
-        self._limits_of: dict[str, Limits] = {}  # by dialect
+        self._limits_of: dict[str, HostLimits] = {}  # by dialect
         self._envs: dict[tuple[str, ...], Mapping[str, str]] = {}
         self._recorder = recorder
         self._surface = surface
         self._unseen: _Newest[Action] = _Newest(_NOTES, _NOTED)
-        self.trusts = trusts or _nobody_asked
+        self.trusts = trusts or _trust_all
         self._on_change = on_change
         self._on_join = on_join
         self._trimmer: asyncio.TimerHandle | None = None
 
     # -- how they are started -----------------------------------------------------------------------------------------------------
 
-    def adapter(self, manifest: GuestManifest) -> Adapter:
-        return adapter(manifest.dialect)
+    def get_adapter(self, manifest: GuestManifest) -> Adapter:
+        return load_adapter(manifest.dialect)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> HostLimits:
         """The person's for all."""
         return Limits().but(**self._limits)
 
-    def limits_of(self, manifest: GuestManifest) -> Limits:
+    def get_limits(self, manifest: GuestManifest) -> HostLimits:
         """The dialect's, then the person's for all, which are made once; then what its settings make of that."""
         if manifest.dialect not in self._limits_of:
-            self._limits_of[manifest.dialect] = Limits().but(**{**self.adapter(manifest).limits, **self._limits})
-        return manifest.settings.limits_on(self._limits_of[manifest.dialect])
+            self._limits_of[manifest.dialect] = Limits().but(**{**self.get_adapter(manifest).limits, **self._limits})
+        return manifest.settings.apply_limits(self._limits_of[manifest.dialect])
 
-    def env_of(self, manifest: GuestManifest) -> Mapping[str, str]:
+    def get_env(self, manifest: GuestManifest) -> Mapping[str, str]:
         """What it may know of our environment (design rule 13); made once for all that were granted the same."""
         grants = manifest.settings.env
         if grants not in self._envs:
-            self._envs[grants] = child_environment.guest_environment(self.environ, grants=grants)
+            self._envs[grants] = process.build_guest_env(self.environ, grants=grants)
         return self._envs[grants]
 
-    def config_root(self, manifest: GuestManifest) -> str:
+    def find_config_root(self, manifest: GuestManifest) -> str:
         """The folder of settings that it belongs to: the person's, or piglet's home for a guest from there (spec piglet 1.1)."""
-        return str(piglet_home(self.environ)) if manifest.scope == "piglet home" else paths.config_folder(self.environ)
+        return str(find_piglet_home(self.environ)) if manifest.scope == "piglet home" else paths.config_folder(self.environ)
 
-    def config_of(self, manifest: GuestManifest) -> str:
+    def find_config_folder(self, manifest: GuestManifest) -> str:
         """Where its own settings are (spec piglet 1.1)."""
-        return os.path.join(self.config_root(manifest), "extensions", manifest.name)
+        return os.path.join(self.find_config_root(manifest), "extensions", manifest.name)
 
     @asynccontextmanager
-    async def slot(self, life: GuestRun) -> AsyncIterator[None]:
+    async def slot(self, run: GuestRun) -> AsyncIterator[None]:
         """A place among those that start: at most twice as many at once as there are cores (design rule 9).
 
         It is given back with the guest's first word, or after a moment: to start takes the machine, to wait does not, and the
@@ -128,7 +128,7 @@ class GuestContext:
                 held.clear()
                 self._slots.release()
 
-        life.release = release
+        run.release = release
         timer = asyncio.get_running_loop().call_later(_MOMENT, release)
         try:
             yield
@@ -137,26 +137,26 @@ class GuestContext:
             release()
 
     def open_log(self, manifest: GuestManifest) -> GuestLog:
-        return GuestLog(Path(paths.state_folder(self.environ)) / "logs", manifest.name, limit=self.limits_of(manifest).log)
+        return GuestLog(Path(paths.state_folder(self.environ)) / "logs", manifest.name, limit=self.get_limits(manifest).log)
 
-    def tap(self, manifest: GuestManifest, generation: int, pid: int) -> Tap | None:
+    def open_tap(self, manifest: GuestManifest, generation: int, pid: int) -> Tap | None:
         if self._recorder is None:
             return None
         # What it was granted is known to be secret: masked before it is written (design rule 13).
         self._recorder.secrets.add(*((name, value) for name in manifest.settings.env if (value := self.environ.get(name))))
-        return self._recorder.wire(manifest.id, kind="guest", dialect=manifest.dialect, generation=generation, pid=pid)
+        return self._recorder.open_tap(manifest.id, kind="guest", dialect=manifest.dialect, generation=generation, pid=pid)
 
     # -- who is told --------------------------------------------------------------------------------------------------------------
 
-    def running(self, guest: str) -> GuestConnection | None:
+    def find_running(self, guest: str) -> GuestConnection | None:
         """The live process of a guest, by its id."""
         return None if guest not in self.guests else self.guests[guest].running
 
-    def changed(self) -> None:
+    def report_change(self) -> None:
         """Somebody's state or offer is another now."""
         self._on_change()
 
-    def joined(self, guest: Guest) -> None:
+    def report_join(self, guest: Guest) -> None:
         """A process of this guest has just become the one that serves."""
         self._on_join(guest)
 
@@ -166,14 +166,14 @@ class GuestContext:
 
     def act(self, action: Action, by: GuestRun | None = None) -> None:
         """Something is to be shown or done; `by` is the process that wants it."""
-        action = fitting(action)
+        action = fit_action(action)
         if by is not None:
-            self.screen.seen(by, action)
+            self.screen.record(by, action)
         if isinstance(action, Notice | Display):
             if len(action.text) > (longest := _LONGEST[type(action)]):
                 action = msgspec.structs.replace(action, text=f"{action.text[:longest]}…")
             if action.text:  # an empty one is ignored (spec zot 4.5)
-                for line in action.lines()[-_NOTES:]:
+                for line in action.format_lines()[-_NOTES:]:
                     self.notes.append(line)
                 self.show(action)
         elif isinstance(action, OpenPanel):
@@ -197,7 +197,7 @@ class GuestContext:
         while self._unseen:
             self.show(self._unseen.popleft())
 
-    def escape(self) -> bool:
+    def handle_escape(self) -> bool:
         """The person pressed Esc: the panel goes first, then the notes; False when there was nothing of the kind."""
         if self.panels.dismiss():
             return True
@@ -227,7 +227,7 @@ class _Newest(Generic[T]):
         self._size = 0
 
     def append(self, thing: T) -> None:
-        self._kept.append((thing, size := _size_of(thing)))
+        self._kept.append((thing, size := _measure(thing)))
         self._size += size
         while len(self._kept) > self._most or (self._size > self._much and len(self._kept) > 1):
             self.popleft()
@@ -248,14 +248,14 @@ class _Newest(Generic[T]):
         return len(self._kept)
 
 
-def _size_of(thing: object) -> int:
+def _measure(thing: object) -> int:
     """Characters and bytes in it."""
     if isinstance(thing, str | bytes):
         return len(thing)
     if isinstance(thing, msgspec.Struct):
-        return sum(_size_of(getattr(thing, name)) for name in thing.__struct_fields__)
-    return sum(map(_size_of, thing)) if isinstance(thing, tuple) else 0
+        return sum(_measure(getattr(thing, name)) for name in thing.__struct_fields__)
+    return sum(map(_measure, thing)) if isinstance(thing, tuple) else 0
 
 
-def _nobody_asked(_manifest: GuestManifest) -> str:
+def _trust_all(_manifest: GuestManifest) -> str:
     return ""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from serai import paths
+from serai.atomic_file import write_atomically
 from serai.errors import LimitHit, PeerGone, SpawnFailed
 from serai.limits import MIB
 from serai.plain_text import escape_line, spell_literal
@@ -31,7 +32,7 @@ _NAME = 100  # characters: with all that is added it fits any file system
 _REMARK = 4000  # characters: what a guest sent may be in it
 
 
-def safe_name(name: str) -> str:
+def to_safe_name(name: str) -> str:
     """A part of a file name for any guest's name: never another's, never out of the folder (spec zot 7.41).
 
     What is changed gets a digest of the original, and so does what only looks as if it had one.
@@ -44,12 +45,12 @@ def safe_name(name: str) -> str:
     return f"{safe}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
-def log_file(folder: Path, name: str) -> Path:
+def build_log_path(folder: Path, name: str) -> Path:
     """Where the log of the guest of that name lies in the folder of logs."""
-    return folder / f"ext-{safe_name(name)}.log"
+    return folder / f"ext-{to_safe_name(name)}.log"
 
 
-def shown(text: str) -> str:
+def escape_remark(text: str) -> str:
     """A guest's words on one line of a log, where no character of it does anything; of a long one the beginning."""
     return escape_line(text if len(text) <= _REMARK else f"{text[:_REMARK]}…", spell_literal)
 
@@ -58,14 +59,14 @@ def open_log(path: Path) -> BinaryIO:
     """A log to be read. Never waits: what is no plain file is an `OSError` that says so."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _must_be_a_file(descriptor)
+        _check_is_file(descriptor)
         return open(descriptor, "rb")
     except OSError:
         os.close(descriptor)
         raise
 
 
-def _must_be_a_file(descriptor: int) -> None:
+def _check_is_file(descriptor: int) -> None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "it is not a file")
 
@@ -74,7 +75,7 @@ class GuestLog:
     """The open log of one guest. `descriptor` is for the child's stderr; -1 once closed."""
 
     def __init__(self, folder: Path, name: str, *, limit: int = MIB) -> None:
-        self.path = log_file(folder, name)
+        self.path = build_log_path(folder, name)
         self.limit = limit
         self.descriptor = -1
         self._complained = False
@@ -87,14 +88,14 @@ class GuestLog:
             hint = "make it writable; the guest cannot be started without its log"
             reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
             raise SpawnFailed(f"open log: {self.path}: {reason}", who=name, errno=error.errno or 0, hint=hint) from None
-        self._since = self._size()
+        self._since = self._get_size()
         self.trim()
-        self._since, self._moved = self._size(), 0
+        self._since, self._moved = self._get_size(), 0
 
     def _open(self) -> int:
         descriptor = os.open(self.path, _FLAGS, 0o600)
         try:
-            _must_be_a_file(descriptor)
+            _check_is_file(descriptor)
             os.fchmod(descriptor, 0o600)
         except OSError:
             os.close(descriptor)
@@ -105,9 +106,9 @@ class GuestLog:
         """One line of the host's own. Never raises: a full disk must not end what is remarked on."""
         if self.descriptor < 0:
             return
-        line = REMARK + f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {shown(text)}\n".encode()
+        line = REMARK + f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {escape_remark(text)}\n".encode()
         try:
-            size = self._size()
+            size = self._get_size()
             if size and os.pread(self.descriptor, 1, size - 1) != b"\n":  # the child was in the middle of a line
                 line = b"\n" + line
             os.write(self.descriptor, line)
@@ -115,7 +116,7 @@ class GuestLog:
             self._complain(error)
         self.trim()
 
-    def printed(self, run: bytes) -> None:
+    def write_output(self, run: bytes) -> None:
         """What it wrote where only frames should be, or nothing: kept beside its stderr. Never raises."""
         if self.descriptor >= 0:
             try:
@@ -123,16 +124,16 @@ class GuestLog:
             except OSError as error:
                 self._complain(error)
 
-    def tail(self, limit: int) -> bytes:
+    def read_tail(self, limit: int) -> bytes:
         """The last bytes that were written since this start, at most so many."""
         if self.descriptor < 0:
             return b""
         try:
-            size = self._size()
+            size = self._get_size()
             since = self._since if self._since <= size else 0  # another Serai has trimmed it
             fresh = os.pread(self.descriptor, min(limit, size - since), max(since, size - limit))
             missing = min(limit - len(fresh), self._moved)
-            return (_last(self._older, missing) if missing > 0 else b"") + fresh
+            return (_read_last(self._older, missing) if missing > 0 else b"") + fresh
         except OSError as error:
             self._complain(error)
             return b""
@@ -145,11 +146,11 @@ class GuestLog:
         if self.descriptor < 0:
             return
         try:
-            size = self._size()
+            size = self._get_size()
             if size <= self.limit:
                 return
             kept = os.pread(self.descriptor, self.limit // 2, size - self.limit // 2)
-            _replace(self._older, kept)
+            write_atomically(self._older, kept)
             os.ftruncate(self.descriptor, 0)
         except OSError as error:
             self._complain(error)
@@ -157,9 +158,9 @@ class GuestLog:
         self._moved = min(len(kept), max(size - self._since, 0))
         self._since = 0
 
-    def look(self) -> int:
+    def check_size(self) -> int:
         """Keep it small. How many bytes there were, if that was too much."""
-        if self.descriptor < 0 or (written := self._size()) <= self.limit:
+        if self.descriptor < 0 or (written := self._get_size()) <= self.limit:
             return 0
         self.trim()
         return written
@@ -174,7 +175,7 @@ class GuestLog:
     def _older(self) -> Path:
         return self.path.with_name(f"{self.path.name}.1")
 
-    def _size(self) -> int:
+    def _get_size(self) -> int:
         return os.fstat(self.descriptor).st_size
 
     def _complain(self, error: OSError) -> None:
@@ -183,23 +184,14 @@ class GuestLog:
             log.warning("%s: the log cannot be kept: %s", self.path, error.strerror)
 
 
-def flooded(written: int, most: int, who: str) -> PeerGone | None:
+def check_flood(written: int, most: int, who: str) -> PeerGone | None:
     """Why a guest is ended that wrote so much between two looks; None if that is not too much."""
     if written <= most:
         return None
     return PeerGone(f"was ended: it wrote {written} bytes into its log at once", who=who, limit=LimitHit("log_flood", most))
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
-
-
-def _last(path: Path, count: int) -> bytes:
+def _read_last(path: Path, count: int) -> bytes:
     with open_log(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - count, 0))

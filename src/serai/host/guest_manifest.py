@@ -1,18 +1,30 @@
-"""What a guest's folder says, in neutral words: whatever its dialect, the host reads this record."""
+"""What a guest's folder says, in neutral words: whatever its dialect, the host reads this record.
+
+The other half of this module are default files: those that a guest ships for its settings, and that are put into its own settings
+folder when they are not there yet (spec piglet 1.5). The host does it, at install and before each start, so it must not do for a
+guest what the guest may not do itself: nothing is overwritten, no link below the config folder is followed, nothing outside of the
+guest's folder is read, and nothing is put anywhere but below `extensions/<its name>/`. The rest of the config folder is Serai's
+and that of others: a file there may be a grant, a rule, or the code of a guard, so it is not written; that is reported, and the
+guest runs. The manifest alone shows where a destination leads, so one that leaves the config folder is refused when the manifest
+is read: before anything of the guest has run.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
+from serai import paths
 from serai.errors import BadManifest
-from serai.host.adapters import DIALECTS, OWN, ManifestReader, finder, is_built, reader
-from serai.host.default_files import DefaultFile, default_files_of
+from serai.host.adapters import DIALECTS, OWN, ManifestReader, is_built, load_finder, load_reader
 from serai.host.guest_settings import AuthorSettings, GuestSettings, PersonSettings, merge_settings, read_author_settings
 from serai.limits import KIB, MIB
 from serai.plain_text import escape_line, spell_literal
@@ -77,9 +89,9 @@ class GuestManifest:
     def active(self) -> bool:
         return self.enabled and self.settings.enabled
 
-    def trusted(self) -> GuestManifest:
+    def as_trusted(self) -> GuestManifest:
         """The same with what it asks for: its project is trusted."""
-        return replace(self, settings=self.settings.granted())
+        return replace(self, settings=self.settings.as_granted())
 
 
 class GuestFolder(NamedTuple):
@@ -91,7 +103,7 @@ class GuestFolder(NamedTuple):
     author: AuthorSettings
 
 
-def folders_in(place: Path, *, endings: tuple[str, ...] = ()) -> list[Path]:
+def list_folders(place: Path, *, endings: tuple[str, ...] = ()) -> list[Path]:
     """The folders of guests in a search place, by name: links to folders too, hidden ones and plain files not (spec zot 7.43).
 
     With `endings` also whatever has one of them. Also what may be a folder and cannot be seen, such as a link to a disk that is
@@ -119,7 +131,7 @@ def _may_be_folder(path: Path) -> bool:
 
 def inspect_folder(path: Path) -> GuestFolder | None:
     """Which manifests there are, and `guest.toml` if it is one of them; None if there is nothing of the kind."""
-    if packed := packed_dialect(path):
+    if packed := find_packed_dialect(path):
         return GuestFolder(path, packed, (), AuthorSettings())
     try:
         names = set(os.listdir(path))
@@ -131,12 +143,12 @@ def inspect_folder(path: Path) -> GuestFolder | None:
     author = AuthorSettings()
     if OWN in present:
         present.remove(OWN)
-        author = read_author_settings(_content(path, DIALECTS[OWN].manifest, _LONGEST_OWN), who=str(path))
+        author = read_author_settings(_read_content(path, DIALECTS[OWN].manifest, _LONGEST_OWN), who=str(path))
     dialect = author.dialect or (present[0] if present else "")
     return GuestFolder(path, dialect, tuple(other for other in present if other != dialect), author)
 
 
-def packed_dialect(path: Path) -> str:
+def find_packed_dialect(path: Path) -> str:
     """The dialect whose guests may be such a file, by its name; empty for a folder."""
     fitting = (name for name, row in DIALECTS.items() if row.ending and path.name.endswith(row.ending))
     return next(fitting, "") if not os.path.isdir(path) else ""
@@ -149,31 +161,31 @@ def read_manifest(folder: GuestFolder, scope: Scope, person: PersonSettings) -> 
         raise BadManifest("guest.toml: it stands alone here, so it has to name a `dialect`", who=who)
     if dialect not in DIALECTS and not is_built(dialect):
         raise BadManifest(f"guest.toml: there is no dialect {dialect}", who=who, hint=f"the dialects are {', '.join(DIALECTS)}")
-    if (reading := reader(dialect)) is None:
+    if (reading := load_reader(dialect)) is None:
         raise BadManifest(f"the dialect {dialect} is not built yet", who=who, hint="remove the folder, or wait for a later Serai")
-    if (finding := finder(dialect)) is not None:
+    if (finding := load_finder(dialect)) is not None:
         return finding.read(folder.path, scope, person, folder.author)
-    manifest = _manifest(reading, dialect, folder.path, scope)
+    manifest = _parse_manifest(reading, dialect, folder.path, scope)
     settings = merge_settings(folder.author, person, dialect=dialect, name=manifest.name)
-    return replace(manifest, settings=settings, sources=tuple(_sources(manifest)))
+    return replace(manifest, settings=settings, sources=tuple(_iter_sources(manifest)))
 
 
-def _manifest(reading: ManifestReader, dialect: str, folder: Path, scope: Scope) -> GuestManifest:
+def _parse_manifest(reading: ManifestReader, dialect: str, folder: Path, scope: Scope) -> GuestManifest:
     name = DIALECTS[dialect].manifest
     try:
-        said = reading.parse(_content(folder, name, _LONGEST))
-        seeds = default_files_of(getattr(said, "defaults", ()))
+        said = reading.parse(_read_content(folder, name, _LONGEST))
+        seeds = parse_default_files(getattr(said, "defaults", ()))
     except ValueError as error:
-        raise BadManifest(_worded(reading, str(error), folder / name), who=str(folder)) from None
+        raise BadManifest(_format_reason(reading, str(error), folder / name), who=str(folder)) from None
     except BadManifest as error:
-        raise BadManifest(_worded(reading, error.message, folder / name), who=str(folder)) from None
+        raise BadManifest(_format_reason(reading, error.message, folder / name), who=str(folder)) from None
     return GuestManifest(
         dialect=dialect,
         name=said.name,
         folder=folder,
         file=folder / name,
         scope=scope,
-        argv=reading.argv(said, str(folder)),
+        argv=reading.build_argv(said, str(folder)),
         version=said.version,
         language=said.language,
         description=said.description,
@@ -183,7 +195,7 @@ def _manifest(reading: ManifestReader, dialect: str, folder: Path, scope: Scope)
     )
 
 
-def _worded(reading: ManifestReader, why: str, file: Path) -> str:
+def _format_reason(reading: ManifestReader, why: str, file: Path) -> str:
     """The reason as the dialect has it: some name the file, such as `parse manifest <file>: …` (spec piglet 1.3)."""
     begin, _, rest = why.partition("manifest: ")
     if not getattr(reading, "NAMES_FILE", False) or begin not in ("", "read ", "parse "):
@@ -191,7 +203,7 @@ def _worded(reading: ManifestReader, why: str, file: Path) -> str:
     return f"{begin}manifest {file}: {rest.removeprefix(f'{file.name}: ')}"
 
 
-def _sources(manifest: GuestManifest) -> Iterator[Path]:
+def _iter_sources(manifest: GuestManifest) -> Iterator[Path]:
     """The manifest, `guest.toml`, and what the command line names: a program or an argument that is a file, from this folder on.
 
     `--require=./hook.js` names one too, and so does `sh -c "exec python3 main.py"`. A program from PATH or with an absolute path
@@ -200,10 +212,10 @@ def _sources(manifest: GuestManifest) -> Iterator[Path]:
     yield manifest.file
     if os.path.isfile(own := manifest.folder / DIALECTS[OWN].manifest):
         yield own
-    yield from dict.fromkeys(_named(manifest.folder, manifest.argv))
+    yield from dict.fromkeys(_iter_named_files(manifest.folder, manifest.argv))
 
 
-def _named(folder: Path, argv: Sequence[str]) -> Iterator[Path]:
+def _iter_named_files(folder: Path, argv: Sequence[str]) -> Iterator[Path]:
     inside = f"{folder}/"
     words = [argv[0]] if "/" in argv[0] else []
     for argument in argv[1:]:
@@ -214,7 +226,7 @@ def _named(folder: Path, argv: Sequence[str]) -> Iterator[Path]:
             yield Path(path)
 
 
-def _content(folder: Path, name: str, most: int) -> bytes:
+def _read_content(folder: Path, name: str, most: int) -> bytes:
     """The bytes of a manifest. Never waits for a pipe of that name, never takes in a whole disk."""
     try:
         descriptor = os.open(folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -230,3 +242,132 @@ def _content(folder: Path, name: str, most: int) -> bytes:
     if len(content) > most:
         raise BadManifest(f"read manifest: {name} is longer than {most} bytes", who=str(folder))
     return content
+
+
+_MOST = 100  # files of one guest
+_LARGEST = 4 * MIB  # bytes of one
+_FOLDER, _FILE = 0o755, 0o644  # spec piglet 1.5
+_PLACE = "extensions"  # of the config folder: a folder for each guest's settings
+_MANIFESTS = frozenset(row.manifest for row in DIALECTS.values())
+
+
+class ManifestDefault(Protocol):
+    """One of the `defaults` of a manifest."""
+
+    @property
+    def src(self) -> str: ...
+    @property
+    def dest(self) -> str: ...
+
+
+class DefaultFile(NamedTuple):
+    """A file of the guest's folder, and where it goes below the config folder; both without `.` and `..`."""
+
+    src: tuple[str, ...]
+    dest: tuple[str, ...]
+
+
+def parse_default_files(defaults: Sequence[ManifestDefault]) -> tuple[DefaultFile, ...]:
+    """Those of a manifest; a `ValueError` says which of them leads out of the config folder, or of the guest's."""
+    if len(defaults) > _MOST:
+        raise ValueError(f"defaults: {len(defaults)} files; {_MOST} are the most that are put in place for a guest")
+    return tuple(DefaultFile(_parse_relative_path("src", one.src), _parse_relative_path("dest", one.dest)) for one in defaults)
+
+
+def write_default_files(manifest: GuestManifest, config: str) -> tuple[str, ...]:
+    """Put in place what is missing; what could not be, a line each. Blocks, so not for the loop's own thread."""
+    told: list[str] = []
+    for one in manifest.seeds:
+        try:
+            _write_default(manifest, config, one)
+        except OSError as error:
+            blocked = error.errno in (errno.ELOOP, errno.ENOTDIR)
+            why = "something on its way is no folder, or a link" if blocked else error.strerror or str(error)
+            told.append(f"its default {'/'.join(one.src)} is not put into {'/'.join(one.dest)}: {why}")
+    return tuple(told)
+
+
+def _parse_relative_path(what: str, path: str) -> tuple[str, ...]:
+    """The parts of a relative path that stays below where it begins. `~/` is nobody's home here (spec piglet 1.5)."""
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if not parts or path.startswith("/") or ".." in parts or parts[0].startswith("~") or "\0" in path:
+        whose = "the guest's folder" if what == "src" else "the config folder"
+        raise ValueError(f"defaults: {what} {path!r} does not lead to a file below {whose}")
+    return parts
+
+
+def _write_default(manifest: GuestManifest, config: str, one: DefaultFile) -> None:
+    own = (_PLACE, manifest.name)
+    if one.dest[:2] != own or len(one.dest) < 3:
+        raise OSError(0, f"a guest's files go below {'/'.join(own)}/")
+    _check_no_code(manifest, os.path.join(config, *own), one.dest[2:])
+    try:
+        content = _read_source(str(manifest.folder), one.src)
+    except OSError:
+        if os.path.lexists(os.path.join(config, *one.dest)):  # it was there when it was needed
+            return
+        raise
+    if not os.path.isdir(config):
+        paths.make_private_folder(config)
+    with _open_folder(config, one.dest[:-1]) as parent:
+        _write(parent, one.dest[-1], content)
+
+
+def _check_no_code(manifest: GuestManifest, own: str, rest: Sequence[str]) -> None:
+    """In piglet's home guests lie where their settings do: there a file may be what makes a guest, of this one or of another."""
+    if rest[-1].lower() in _MANIFESTS:
+        raise OSError(0, "it would be a guest's manifest")
+    if not any(os.path.lexists(os.path.join(own, name)) for name in _MANIFESTS):
+        return
+    if not os.path.samefile(own, manifest.folder):
+        raise OSError(0, "another guest lies there")
+    named = {os.path.normpath(os.path.join(manifest.folder, word)).lower() for word in manifest.argv}
+    if os.path.join(manifest.folder, *rest).lower() in named:
+        raise OSError(0, "its manifest names that file as its program")
+
+
+def _read_source(folder: str, src: Iterable[str]) -> bytes:
+    root = os.path.realpath(folder)
+    path = os.path.realpath(os.path.join(root, *src))
+    if not path.startswith(f"{root}/"):
+        raise OSError(0, "it lies outside of the guest's folder")
+    return paths.read_regular_file(path, _LARGEST)
+
+
+@contextmanager
+def _open_folder(root: str, parts: Sequence[str]) -> Iterator[int]:
+    """The folder at the end of that way, made where it is missing. Step by step from folder to folder, none of them a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = os.open(root, flags)  # the config folder itself may be one
+    try:
+        for part in parts:
+            made = False
+            with suppress(FileExistsError):
+                os.mkdir(part, _FOLDER, dir_fd=descriptor)
+                made = True
+            inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+            if made:  # whatever the umask says
+                os.fchmod(descriptor, _FOLDER)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(parent: int, name: str, content: bytes) -> None:
+    """All of it or nothing, and never in the place of something else: a link is no way around that, either."""
+    with suppress(FileNotFoundError):
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+        return
+    temporary = f".serai-{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, _FILE, dir_fd=parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(descriptor, _FILE)
+        with suppress(FileExistsError):  # somebody was quicker
+            os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+    finally:
+        os.unlink(temporary, dir_fd=parent)

@@ -25,8 +25,8 @@ from msgspec import UNSET, UnsetType
 
 from serai import paths
 from serai.errors import BadManifest, BadSettings
-from serai.host.adapters import DIALECTS, is_built, own_settings
-from serai.limits import Limits
+from serai.host.adapters import DIALECTS, is_built, read_finder_settings
+from serai.limits import HostLimits, Limits
 
 # Services come in groups, so that a person can say which ones a guest may use.
 GROUPS = (
@@ -60,7 +60,7 @@ _NOT_LOWERED = frozenset({"restart_wait", "restart_wait_most", "restart_healthy"
 class GuestSettings:
     """How a guest is treated, and what it may have. `asked_…` is what its author wants and nobody has granted.
 
-    `limits` are the person's; `author_limits` the author's, which count as far as `narrowed` lets them; `project_limits` count
+    `limits` are the person's; `author_limits` the author's, which count as far as `narrow_limits` lets them; `project_limits` count
     where they are lower than all of these. `services` are the groups of host services that somebody has listed, `keys` the
     providers whose key it may have.
     """
@@ -83,12 +83,12 @@ class GuestSettings:
     @property
     def asked(self) -> tuple[str, ...]:
         """The same for people to read, such as `env GITHUB_TOKEN`."""
-        return _said(self.asked_env, self.asked_replace, self.asked_keys)
+        return _format_grants(self.asked_env, self.asked_replace, self.asked_keys)
 
     @property
-    def has(self) -> tuple[str, ...]:
+    def grants(self) -> tuple[str, ...]:
         """What was granted, likewise."""
-        return _said(self.env, self.replace, self.keys)
+        return _format_grants(self.env, self.replace, self.keys)
 
     @property
     def groups(self) -> frozenset[str]:
@@ -96,17 +96,17 @@ class GuestSettings:
         listed = _USUAL_GROUPS if self.services is None else self.services
         return frozenset(listed) | ({_CREDENTIALS} if self.keys else set())
 
-    def granted(self) -> GuestSettings:
+    def as_granted(self) -> GuestSettings:
         """With all that was asked for: trusting a project means to have read what its guests ask (design rule 12)."""
         env, tools, keys = self.env + self.asked_env, self.replace + self.asked_replace, self.keys + self.asked_keys
         return replace(self, env=env, replace=tools, keys=keys, asked_env=(), asked_replace=(), asked_keys=())
 
-    def limits_on(self, base: Limits) -> Limits:
+    def apply_limits(self, base: HostLimits) -> HostLimits:
         """`base`, which is the dialect's and the person's for all, narrowed by the author, then the person's for this guest."""
         if not (self.author_limits or self.limits or self.project_limits):
             return base  # the same for all of them: it is looked at and copied field by field otherwise
-        found = base.but(**{**narrowed(self.author_limits, base), **self.limits})
-        return found.but(**lower(self.project_limits, found))
+        found = base.but(**{**narrow_limits(self.author_limits, base), **self.limits})
+        return found.but(**select_lower(self.project_limits, found))
 
 
 class _Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,7 +159,7 @@ class PersonSettings:
     own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect's own finder has read of them, by dialect
     off: frozenset[tuple[str, str]] = frozenset()
 
-    def but_off(self, dialect: str, names: Iterable[str]) -> PersonSettings:
+    def with_off(self, dialect: str, names: Iterable[str]) -> PersonSettings:
         """The same with these switched off too."""
         return replace(self, off=self.off | {(dialect, name) for name in names})
 
@@ -178,9 +178,9 @@ class PersonSettings:
         """The keys of those that the project wants to be guards."""
         return frozenset(key for key, entry in self.project.guest.items() if entry.guard is True) - self.guards
 
-    def named(self, dialect: str, name: str) -> Iterator[_Entry]:
+    def find_entries(self, dialect: str, name: str) -> Iterator[_Entry]:
         """The entries that mean this guest, the strongest first."""
-        return (self.entries[key] for key in keys_of(dialect, name) if key in self.entries)
+        return (self.entries[key] for key in list_keys(dialect, name) if key in self.entries)
 
 
 def read_person_settings(config: Mapping[str, Any], *, who: str = "config.toml") -> PersonSettings:
@@ -189,19 +189,19 @@ def read_person_settings(config: Mapping[str, Any], *, who: str = "config.toml")
     try:
         homes = _convert(config.get("guests", {}), _Guests, "guests").homes
         tables = _convert(config.get("guest", {}), dict[str, dict[str, Any]], "guest")
-        entries = {key: _checked(_convert(table, _Entry, f'guest."{key}"'), f'guest."{key}"') for key, table in tables.items()}
-        limits = _checked_limits(_convert(config.get("limits", {}), dict[str, Any], "limits"), "limits")
+        entries = {key: _check_table(_convert(table, _Entry, f'guest."{key}"'), f'guest."{key}"') for key, table in tables.items()}
+        limits = _check_limits(_convert(config.get("limits", {}), dict[str, Any], "limits"), "limits")
         off = _convert(config.get(DISABLED, ()), tuple[str, ...], DISABLED)
         project = _convert(config.get(PROJECT, {}), _Project, PROJECT)
         for key, entry in project.guest.items():
-            _checked(entry, f'{PROJECT}: guest."{key}"')
-        _checked_limits(project.limits, f"{PROJECT}: limits")
+            _check_table(entry, f'{PROJECT}: guest."{key}"')
+        _check_limits(project.limits, f"{PROJECT}: limits")
     except ValueError as error:
         raise BadSettings(str(error), who=who) from None
     both: tuple[Home, ...] = ("zot", "piglet")
     where = (both if homes else ()) if isinstance(homes, bool) else homes
-    person = PersonSettings(where, entries, _numbers(limits), project, own_settings(config, who))
-    return person.but_off("", off)
+    person = PersonSettings(where, entries, _to_numbers(limits), project, read_finder_settings(config, who))
+    return person.with_off("", off)
 
 
 def read_author_settings(text: bytes, *, who: str) -> AuthorSettings:
@@ -209,7 +209,7 @@ def read_author_settings(text: bytes, *, who: str) -> AuthorSettings:
     if any(line.count(b".") > _DOTS for line in text.splitlines()):
         raise BadManifest(f"guest.toml: a line with more than {_DOTS} dots", who=who)
     try:
-        author = _checked(_convert(tomllib.loads(text.decode()), AuthorSettings, "guest.toml"), "guest.toml")
+        author = _check_table(_convert(tomllib.loads(text.decode()), AuthorSettings, "guest.toml"), "guest.toml")
     except (ValueError, RecursionError, MemoryError) as error:  # no UTF-8, no TOML, nested too deep, not what belongs there
         reason = str(error)
         raise BadManifest(reason if reason.startswith("guest.toml") else f"guest.toml: {reason}", who=who) from None
@@ -220,74 +220,74 @@ def read_author_settings(text: bytes, *, who: str) -> AuthorSettings:
 
 def merge_settings(author: AuthorSettings, person: PersonSettings, *, dialect: str, name: str) -> GuestSettings:
     """What counts: the person's word where there is one, else the author's, key by key; grants are the person's alone."""
-    said = tuple(person.named(dialect, name))
+    said = tuple(person.find_entries(dialect, name))
     env, tools, keys = (_union(*(getattr(entry, key) for entry in said)) for key in ("env", "replace", "keys"))
-    listed = (*(entry.services for entry in said), _usual(author.services))
+    listed = (*(entry.services for entry in said), _drop_credentials(author.services))
     limits: dict[str, Any] = {}
     for entry in reversed(said):
         limits |= entry.limits
     found = GuestSettings(
-        guard=_first(False, *(entry.guard for entry in said), author.guard),
-        exclusive=_first(False, *(entry.exclusive for entry in said), author.exclusive),
-        watch=_first(True, *(entry.watch for entry in said), author.watch),
-        enabled=_first(True, *(entry.enabled for entry in said)) and not person.is_off(dialect, name),
+        guard=_pick_first(False, *(entry.guard for entry in said), author.guard),
+        exclusive=_pick_first(False, *(entry.exclusive for entry in said), author.exclusive),
+        watch=_pick_first(True, *(entry.watch for entry in said), author.watch),
+        enabled=_pick_first(True, *(entry.enabled for entry in said)) and not person.is_off(dialect, name),
         env=env,
         replace=tools,
-        services=next((_in_order(groups) for groups in listed if groups is not UNSET), None),
-        keys=_lowered(keys),
-        limits=_numbers(limits),
-        author_limits=_numbers(author.limits),
+        services=next((_sort_groups(groups) for groups in listed if groups is not UNSET), None),
+        keys=_to_lowercase(keys),
+        limits=_to_numbers(limits),
+        author_limits=_to_numbers(author.limits),
         asked_env=tuple(item for item in _union(author.env) if item not in env),
         asked_replace=tuple(item for item in _union(author.replace) if item not in tools),
-        asked_keys=tuple(item for item in _lowered(author.keys) if item not in _lowered(keys)),
+        asked_keys=tuple(item for item in _to_lowercase(author.keys) if item not in _to_lowercase(keys)),
     )
-    return _in_project(found, person.project, keys_of(dialect, name))
+    return _merge_project(found, person.project, list_keys(dialect, name))
 
 
-def _in_project(found: GuestSettings, project: _Project, names: tuple[str, ...]) -> GuestSettings:
+def _merge_project(found: GuestSettings, project: _Project, names: tuple[str, ...]) -> GuestSettings:
     """With what counts of the project's settings. A guard stays one, stays on and keeps what it relies on (design rule 12)."""
     said = tuple(project.guest[key] for key in names if key in project.guest)
     if not said and not project.limits:
         return found
     guard = found.guard or any(entry.guard is True for entry in said)
     env, tools = _union(found.env, *(entry.env for entry in said)), _union(found.replace, *(entry.replace for entry in said))
-    keys, asked = _lowered(_union(found.keys, *(entry.keys for entry in said))), found.asked_keys
+    keys, asked = _to_lowercase(_union(found.keys, *(entry.keys for entry in said))), found.asked_keys
     listed = [entry.services for entry in said if entry.services is not UNSET]
     services = found.services
     if listed and not found.guard:
-        services = _in_order(tuple((found.groups | ({_CREDENTIALS} if keys else set())).intersection(*listed)))
+        services = _sort_groups(tuple((found.groups | ({_CREDENTIALS} if keys else set())).intersection(*listed)))
         if any(_CREDENTIALS not in groups for groups in listed):
             keys, asked = (), ()  # they would open the group again
     return replace(
         found,
         guard=guard,
-        exclusive=_first(found.exclusive, *(entry.exclusive for entry in said)),
-        watch=_first(found.watch, *(entry.watch for entry in said)),
+        exclusive=_pick_first(found.exclusive, *(entry.exclusive for entry in said)),
+        watch=_pick_first(found.watch, *(entry.watch for entry in said)),
         enabled=found.enabled and (guard or not any(entry.enabled is False for entry in said)),
         env=env,
         replace=tools,
         services=services,
         keys=keys,
-        project_limits={} if found.guard else _least(project.limits, *(entry.limits for entry in said)),
+        project_limits={} if found.guard else _merge_lowest(project.limits, *(entry.limits for entry in said)),
         asked_env=tuple(item for item in found.asked_env if item not in env),
         asked_replace=tuple(item for item in found.asked_replace if item not in tools),
         asked_keys=tuple(item for item in asked if item not in keys),
     )
 
 
-def keys_of(dialect: str, name: str) -> tuple[str, ...]:
+def list_keys(dialect: str, name: str) -> tuple[str, ...]:
     """The keys in the person's settings that mean this guest: its id, and its name unless that looks like an id."""
     first, colon, _ = name.partition(":")
     looks = colon and (first in DIALECTS or is_built(first))
     return (f"{dialect}:{name}",) if looks else (f"{dialect}:{name}", name)
 
 
-def related(key: str, other: str) -> bool:
+def are_related(key: str, other: str) -> bool:
     """Whether two keys of the settings may mean the same guest."""
     return key == other or key.partition(":")[2] == other or other.partition(":")[2] == key
 
 
-def narrowed(author: Numbers, base: Limits) -> dict[str, float | None]:
+def narrow_limits(author: Numbers, base: HostLimits) -> dict[str, float | None]:
     """The author's limits as far as they count: a guest may ask for less than it has, and others must not wait for it."""
     found: dict[str, float | None] = {}
     for name, wanted in author.items():
@@ -301,7 +301,7 @@ def narrowed(author: Numbers, base: Limits) -> dict[str, float | None]:
     return found
 
 
-def lower(wanted: Numbers, base: Limits) -> dict[str, float | None]:
+def select_lower(wanted: Numbers, base: HostLimits) -> dict[str, float | None]:
     """Those that are lower than what there is."""
     found: dict[str, float | None] = {}
     for name, value in wanted.items():
@@ -321,25 +321,25 @@ def _convert(value: object, kind: type[T], where: str) -> T:
 C = TypeVar("C", bound=_Common)
 
 
-def _checked(table: C, where: str) -> C:
+def _check_table(table: C, where: str) -> C:
     """What types cannot say: names of variables and tools, limits."""
     for name in table.env:
         if not _VARIABLE.fullmatch(name):  # also no patterns: they would grant tomorrow's secrets too (design rule 13)
-            raise ValueError(f"{where}: env: {_quoted(name)} is not the name of a variable")
+            raise ValueError(f"{where}: env: {_quote_value(name)} is not the name of a variable")
     if "" in table.replace:
         raise ValueError(f"{where}: replace: a tool has a name")
     for name in () if table.services is UNSET else table.services:
         if name not in GROUPS:
             near = get_close_matches(name[:_LONGEST], GROUPS) or GROUPS
-            raise ValueError(f"{where}: services: there is no group {_quoted(name)}; there is {', '.join(near)}")
+            raise ValueError(f"{where}: services: there is no group {_quote_value(name)}; there is {', '.join(near)}")
     for name in table.keys:
         if not _PROVIDER.fullmatch(name):  # no patterns here either
-            raise ValueError(f"{where}: keys: {_quoted(name)} is not the name of a provider")
-    _checked_limits(table.limits, f"{where}: limits")
+            raise ValueError(f"{where}: keys: {_quote_value(name)} is not the name of a provider")
+    _check_limits(table.limits, f"{where}: limits")
     return table
 
 
-def _checked_limits(limits: dict[str, Any], where: str) -> dict[str, Any]:
+def _check_limits(limits: dict[str, Any], where: str) -> dict[str, Any]:
     """Their names and values."""
     for name, value in limits.items():
         if name not in _LIMITS:
@@ -348,13 +348,13 @@ def _checked_limits(limits: dict[str, Any], where: str) -> dict[str, Any]:
             continue
         if not isinstance(value, int if _LIMITS[name] == "int" else int | float) or isinstance(value, bool) or not 0 < value < inf:
             kind = "whole number above 0" if _LIMITS[name] == "int" else "number above 0"
-            raise ValueError(f"{where}: {name} is a {kind}, not {_quoted(value)}")
+            raise ValueError(f"{where}: {name} is a {kind}, not {_quote_value(value)}")
         if value > (most := _MOST_OF.get(_UNITS[name], _MOST)):
-            raise ValueError(f"{where}: {name} is at most {most} {_UNITS[name]}, not {_quoted(value)}")
+            raise ValueError(f"{where}: {name} is at most {most} {_UNITS[name]}, not {_quote_value(value)}")
     return limits
 
 
-def _quoted(value: object) -> str:
+def _quote_value(value: object) -> str:
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of more than some thousand digits
@@ -362,7 +362,7 @@ def _quoted(value: object) -> str:
     return text if len(text) <= _LONGEST else "something so long"  # a part of it may be a secret that nobody knows again
 
 
-def _first(default: bool, *values: bool | UnsetType) -> bool:
+def _pick_first(default: bool, *values: bool | UnsetType) -> bool:
     return next((value for value in values if value is not UNSET), default)
 
 
@@ -370,37 +370,37 @@ def _union(*parts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item for part in parts for item in part))
 
 
-def _lowered(names: tuple[str, ...]) -> tuple[str, ...]:
+def _to_lowercase(names: tuple[str, ...]) -> tuple[str, ...]:
     """Providers: case is nothing."""
     return _union(tuple(name.lower() for name in names))
 
 
-def _usual(groups: tuple[str, ...] | UnsetType) -> tuple[str, ...] | UnsetType:
+def _drop_credentials(groups: tuple[str, ...] | UnsetType) -> tuple[str, ...] | UnsetType:
     """What an author lists of services: the keys it asks for are what opens `credentials`."""
     return groups if groups is UNSET else tuple(group for group in groups if group != _CREDENTIALS)
 
 
-def _in_order(groups: tuple[str, ...]) -> tuple[str, ...]:
+def _sort_groups(groups: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(group for group in GROUPS if group in groups)
 
 
-def _least(*parts: Mapping[str, Any]) -> Numbers:
+def _merge_lowest(*parts: Mapping[str, Any]) -> Numbers:
     found: dict[str, float | None] = {}
-    for name, value in (item for part in parts for item in _numbers(part).items()):
+    for name, value in (item for part in parts for item in _to_numbers(part).items()):
         now = found.get(name)
         if value is not None and (now is None or value < now):
             found[name] = value
     return found
 
 
-def _said(env: tuple[str, ...], tools: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
+def _format_grants(env: tuple[str, ...], tools: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
     return (*(f"env {name}" for name in env), *(f"replace {name}" for name in tools), *(f"key {name}" for name in keys))
 
 
-def _numbers(limits: Mapping[str, Any]) -> Numbers:
+def _to_numbers(limits: Mapping[str, Any]) -> Numbers:
     return {name: None if value == "none" else value for name, value in limits.items()}
 
 
-def changes_of(limits: Mapping[str, float | None] | Limits | None) -> Mapping[str, float | None]:
+def get_limit_changes(limits: Mapping[str, float | None] | HostLimits | None) -> Mapping[str, float | None]:
     """Limits by name; of a whole record those that are not the usual ones, which a dialect may set otherwise."""
-    return limits.changes() if isinstance(limits, Limits) else limits or {}
+    return limits.changes() if isinstance(limits, HostLimits) else limits or {}

@@ -6,6 +6,8 @@
 
 The owner of a tool, command, shortcut or model is looked up at the moment of the call. Of a typed text, `/name args` is a command
 and everything else is for the model (spec zot 4.2).
+
+`LoadReport` says who came in, who did not, and why; one root cause for each (design rule 9).
 """
 
 from __future__ import annotations
@@ -19,21 +21,22 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, Unpack, cast
 
+import msgspec
+
 from serai import paths as serai_paths
 from serai.errors import Closed, ModelFailed, NoCommand, NoGuest, SeraiError
 from serai.host.adapter import HostInfo, Services, SupportsStream
 from serai.host.contribution_table import ContributionTable, ShadowedName, TableBuilder
 from serai.host.discovery import DiscoveryResult, find_guests
-from serai.host.guest import Guest
+from serai.host.guest import Guest, GuestState
 from serai.host.guest_context import GuestContext
 from serai.host.guest_manifest import GuestManifest
-from serai.host.guest_settings import changes_of, read_person_settings
-from serai.host.hot_reload import HotReload, keeping_names, put_in_order, why_kept
-from serai.host.interceptors import FinalCheck, InterceptorChain, TextHooks, invalid
-from serai.host.load_report import LoadReport
+from serai.host.guest_settings import get_limit_changes, read_person_settings
+from serai.host.hot_reload import HotReload, explain_kept, keep_names, put_in_order
+from serai.host.interceptors import FinalCheck, InterceptorChain, TextHooks, build_invalid_result
 from serai.host.panels import PanelSlot
 from serai.host.trust import Trust
-from serai.limits import Limits
+from serai.limits import HostLimits, Limits
 from serai.model.actions import Action, CommandResult, NoAction
 from serai.model.contributions import Command, InterceptPoint, Refuse, Rewrite, Shortcut
 from serai.model.events import Event, SessionStarted, event_kind
@@ -73,21 +76,21 @@ BuiltInCommand = Callable[[str], Awaitable[Action | None]]
 class GuestProvider:
     """The guest that streams the models of an API, whichever process of whichever guest that is when it is asked."""
 
-    def __init__(self, api: str, registry: TableBuilder) -> None:
+    def __init__(self, api: str, builder: TableBuilder) -> None:
         self.api = api
-        self._registry = registry
+        self._builder = builder
 
     async def models(self) -> Sequence[Model]:
         """None of its own: it serves those of the catalogue."""
         return ()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Completion, None]:
-        guest = self._registry.table.providers.get(self.api)
+        guest = self._builder.table.providers.get(self.api)
         if guest is None:
             raise ModelFailed(f"no guest streams models of the API {self.api} any more", hint="choose another model")
         if guest.running is None:
             hint = "it is started again by itself; or choose another model"
-            raise ModelFailed(guest.why_down(), who=guest.id, temporary=True, hint=hint)
+            raise ModelFailed(guest.explain_down(), who=guest.id, temporary=True, hint=hint)
         answer = cast("SupportsStream", guest.running).stream(self.api, request)
         async with aclosing(cast("AsyncGenerator[Chunk | Completion, None]", answer)) as pieces:
             async for piece in pieces:
@@ -101,7 +104,7 @@ class Options(TypedDict, total=False):
     """What else a host can be given: the keywords of `Host` that `Host.discover` hands on."""
 
     about: HostInfo
-    limits: Mapping[str, float | None] | Limits
+    limits: Mapping[str, float | None] | HostLimits
     built_in: ToolBox
     commands: Mapping[str, BuiltInCommand]
     services: Services
@@ -120,7 +123,7 @@ class Host:
         *,
         about: HostInfo | None = None,
         environ: Mapping[str, str] | None = None,
-        limits: Mapping[str, float | None] | Limits | None = None,
+        limits: Mapping[str, float | None] | HostLimits | None = None,
         built_in: ToolBox | None = None,
         commands: Mapping[str, BuiltInCommand] | None = None,
         services: Services | None = None,
@@ -137,7 +140,7 @@ class Host:
         self._search = search
         self._about = about or HostInfo(cwd=os.getcwd())
         self._environ = os.environ if environ is None else environ
-        self._limits = changes_of(limits)
+        self._limits = get_limit_changes(limits)
         self._built_in = built_in
         self._built_in_commands = dict(commands or {})
         self._services = services
@@ -157,8 +160,8 @@ class Host:
         self._closing: asyncio.Task[None] | None = None
         self.found = DiscoveryResult()
         self._in_order: list[Guest] = []
-        self._registry = TableBuilder(self._in_order, built_in, self._built_in_commands, self._shadowed)
-        self._judge = InterceptorChain(self._registry)
+        self._builder = TableBuilder(self._in_order, built_in, self._built_in_commands, self._remark_shadowed)
+        self._judge = InterceptorChain(self._builder)
         self._context: GuestContext | None = None
 
     @classmethod
@@ -187,7 +190,7 @@ class Host:
             return find_guests(cwd=folder, guests=paths, installed=installed, config=settings, environ=env, trust=trust)
 
         options.setdefault("about", HostInfo(cwd=str(folder)))
-        options["limits"] = {**read_person_settings(settings).limits, **changes_of(options.get("limits"))}
+        options["limits"] = {**read_person_settings(settings).limits, **get_limit_changes(options.get("limits"))}
         return cls(search, environ=env, trusts=trust.check, **options)
 
     # -- its life -----------------------------------------------------------------------------------------------------------------
@@ -218,12 +221,12 @@ class Host:
             recorder=self._recorder,
             surface=self._surface,
             trusts=self._trusts,
-            on_change=self._registry.forget,
-            on_join=self._joined,
+            on_change=self._builder.invalidate,
+            on_join=self._tell_session,
         )
         self._context.trim_logs()
         try:
-            self._look_around()
+            self._search_guests()
             for manifest in self.found.guests:
                 self._add(Guest(self._context, manifest, len(self._in_order)))
             self._hot.watch_others(self.found)
@@ -263,12 +266,12 @@ class Host:
 
     @property
     def table(self) -> ContributionTable:
-        return self._registry.table
+        return self._builder.table
 
     @property
     def texts(self) -> TextHooks:
         """What guests have to say to a prompt and to the system prompt."""
-        return TextHooks(self._registry)
+        return TextHooks(self._builder)
 
     @property
     def panels(self) -> PanelSlot:
@@ -278,7 +281,7 @@ class Host:
     @property
     def report(self) -> LoadReport:
         """How the guests came in, and what was found and not taken."""
-        return LoadReport.of(self)
+        return LoadReport.from_host(self)
 
     def guest(self, id: str) -> Guest:
         """By id, or by name when only one dialect has it."""
@@ -295,7 +298,7 @@ class Host:
         """To all guests that want it, in order for each, without anybody waiting."""
         if isinstance(event, SessionStarted):
             self._session = event
-        handlers = self._registry.table.handlers
+        handlers = self._builder.table.handlers
         for guest in handlers.get(event_kind(event), handlers["*"]):
             guest.tell(event)
 
@@ -303,7 +306,7 @@ class Host:
         """From now on guests are seen there, and what they said before is shown first."""
         self.context.attach(surface)
 
-    def _why_shut(self) -> str:
+    def _explain_shut(self) -> str:
         return "not started" if self._context is None else "closed" if self._closing is not None else ""
 
     # -- reload -----------------------------------------------------------------------------------------------------------------
@@ -325,7 +328,7 @@ class Host:
 
     async def _look_again(self, folders: frozenset[Path] | None) -> LoadReport:
         """By folder, not by id: what lies in it may have another name now."""
-        self._look_around()
+        self._search_guests()
         fresh = {manifest.id: manifest for manifest in self.found.guests}
         concerned = [guest for guest in self._in_order if folders is None or guest.manifest.folder in folders]
         told = folders is not None  # somebody wants those, or their files have changed: of all at once a report tells
@@ -355,42 +358,42 @@ class Host:
         """Offer also what guests registered since they became ready (spec zot 2.2)."""
         for guest in self._in_order:
             guest.tools = guest.contributions.tools
-        self._registry.forget()
+        self._builder.invalidate()
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
+    def _search_guests(self) -> None:
         """Find what there is, and whether a guard cannot be among it."""
-        self.found = keeping_names(self._search(), self._in_order)
-        self._registry.absent = next(map(str, self.found.hidden_guards), "")
+        self.found = keep_names(self._search(), self._in_order)
+        self._builder.absent = next(map(str, self.found.hidden_guards), "")
 
     def _add(self, guest: Guest) -> None:
         self.context.guests[guest.id] = guest
         self._in_order.append(guest)
         self._hot.watch(guest.manifest)
-        self._registry.forget()
+        self._builder.invalidate()
 
     def _remove(self, guest: Guest) -> None:
         del self.context.guests[guest.id]
         self._in_order.remove(guest)
         self._hot.forget(guest.manifest.folder)
-        self._registry.forget()
+        self._builder.invalidate()
 
     def _stays(self, guest: Guest, told: bool) -> bool:
-        if why := why_kept(self.found, guest):
+        if why := explain_kept(self.found, guest):
             guest.remark(f"not reloaded: {why}")
             if told:
-                guest.tell_kept(why)
+                guest.report_reload_failure(why)
         return bool(why)
 
-    def _joined(self, guest: Guest) -> None:
+    def _tell_session(self, guest: Guest) -> None:
         """A fresh process hears of the session that runs already (spec zot 5.5, ours)."""
         if self._session is not None:  # first: to look who wants it takes as long as many have come
             handlers = self.table.handlers
             if guest in handlers.get(event_kind(self._session), handlers["*"]):
                 guest.tell(self._session)
 
-    def _shadowed(self, entry: ShadowedName) -> None:
+    def _remark_shadowed(self, entry: ShadowedName) -> None:
         if guest := self.guests.get(entry.guest):
             guest.remark(str(entry))
 
@@ -398,7 +401,7 @@ class Host:
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
-        return [tool.spec for tool in self._registry.table.tools.values()]
+        return [tool.spec for tool in self._builder.table.tools.values()]
 
     def list(self) -> Sequence[ToolSpec]:
         """The `ToolBox` protocol."""
@@ -415,9 +418,9 @@ class Host:
         if type(call) is not ToolCall:
             assert isinstance(call, str)
             call = ToolCall(call, {} if arguments is None else arguments)
-        table = self._registry.made or self._registry.table
+        table = self._builder.made or self._builder.table
         if call.name not in table.tools:
-            return self._no_tool(call.name)
+            return self._build_no_tool(call.name)
         if not table.plain or gate is not None:
             decided = await self._judge.decide(call, gate)
             if isinstance(decided, ToolResult):
@@ -433,25 +436,25 @@ class Host:
         A tool that did not run to an answer has no result to look at (spec piglet 5.3). `leave` is called before others look at
         it: the owner is done.
         """
-        table = self._registry.made or self._registry.table
+        table = self._builder.made or self._builder.table
         tool = table.tools.get(call.name)
         if tool is None:
-            return self._no_tool(call.name)
+            return self._build_no_tool(call.name)
         if problem := tool.check(call.arguments):
-            return invalid(call, problem)
+            return build_invalid_result(call, problem)
         plain = table.plain or tool.owner.down
         try:
-            result = await (tool.run(call) if tell is None else tool.watched(call, tell))
+            result = await (tool.run(call) if tell is None else tool.run_watched(call, tell))
         except SeraiError as error:
-            return tool.owner.failed(call, error)
+            return tool.owner.build_error_result(call, error)
         if plain:
             return result
         if leave is not None:
             leave()
-        return await self._judge.after(call, result)
+        return await self._judge.intercept_result(call, result)
 
-    def _no_tool(self, name: str) -> ToolResult:
-        if why := self._why_shut():
+    def _build_no_tool(self, name: str) -> ToolResult:
+        if why := self._explain_shut():
             return ToolResult.error(f"{name} is not available: the host is {why}", code="TOOL_UNAVAILABLE")
         return ToolResult.error(f'unknown tool "{name}"', code="UNKNOWN_TOOL")
 
@@ -467,7 +470,7 @@ class Host:
 
     def not_guarded(self) -> str:
         """The same, and a guard that was ready and will be back: why nothing may begin."""
-        return self._judge.down()
+        return self._judge.explain_down()
 
     def require_guards(self) -> None:
         """Raises `GuardDown` unless every guard is ready: a run does not start before (design rule 8)."""
@@ -478,7 +481,7 @@ class Host:
     @property
     def commands(self) -> Sequence[Command]:
         """What guests offer for a person to type, beside Serai's own."""
-        return [command for _, command in self._registry.table.commands.values()]
+        return [command for _, command in self._builder.table.commands.values()]
 
     async def run_command(self, name: str, args: str = "") -> CommandResult:
         """Serai's own first, then guests'. What it wants shown is shown; what it wants done is the caller's to do."""
@@ -487,21 +490,21 @@ class Host:
             outcome = CommandResult(await built_in(args) or NoAction())
             self.context.act(outcome.action)
             return outcome
-        owner = self._registry.table.commands.get(name)
+        owner = self._builder.table.commands.get(name)
         if owner is None:
             raise NoCommand(f"unknown command /{name}")
-        if down := self._judge.down():
+        if down := self._judge.explain_down():
             return CommandResult(NoAction(), f"/{name} refused: {down}", "BLOCKED")
         return await owner[0].run_command(name, args.strip())
 
     def parse(self, text: str) -> TypedCommand | None:
         """The command that a person typed, whether or not somebody has it; None when it is for the model."""
 
-        def known(name: str) -> bool:
-            owner = self._registry.table.commands.get(name)
-            return owner is not None and self.context.adapter(owner[0].manifest).free_names
+        def is_known(name: str) -> bool:
+            owner = self._builder.table.commands.get(name)
+            return owner is not None and self.context.get_adapter(owner[0].manifest).free_names
 
-        return parse_command(text, known)
+        return parse_command(text, is_known)
 
     async def typed(self, text: str) -> CommandResult | None:
         """What a person typed: run as a command, or None when it is for the model."""
@@ -511,21 +514,137 @@ class Host:
     @property
     def shortcuts(self) -> Sequence[Shortcut]:
         """The keys that guests want to be told of."""
-        return [shortcut for _, shortcut in self._registry.table.shortcuts.values()]
+        return [shortcut for _, shortcut in self._builder.table.shortcuts.values()]
 
     async def run_shortcut(self, key: str) -> CommandResult:
         """A key such as `ctrl+g` was pressed. What goes wrong is told as a notice too: nobody waits for a key (spec piglet 5.5)."""
-        owner = self._registry.table.shortcuts.get(key)
+        owner = self._builder.table.shortcuts.get(key)
         if owner is None:
             raise NoCommand(f"no guest has the shortcut {key}")
-        if down := self._judge.down():
+        if down := self._judge.explain_down():
             refused = f"shortcut {key} refused: {down}"
             self.context.notify("error", refused)
             return CommandResult(NoAction(), refused, "BLOCKED")
-        return await owner[0].handle(key)
+        return await owner[0].run_shortcut(key)
 
     # -- models -----------------------------------------------------------------------------------------------------------------
 
     def provider(self, api: str) -> ModelProvider | None:
         """Who streams the models of this API, if a guest does (spec piglet 5.9)."""
-        return GuestProvider(api, self._registry) if api in self._registry.table.providers else None
+        return GuestProvider(api, self._builder) if api in self._builder.table.providers else None
+
+
+# A start that took longer is worth a word, in seconds.
+_SLOW = 2.0
+_TRUST = "`serai trust` in that folder lets it start"
+
+
+class LoadReportRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One guest."""
+
+    id: str
+    state: str
+    folder: str
+    scope: str
+    version: str = ""
+    guard: bool = False
+    seconds: float = 0.0
+    pid: int = 0
+    tools: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    intercepts: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    why: str = ""  # the error in one paragraph, with exit status, limit and the last of its stderr
+    error: dict[str, Any] | None = None
+    remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return f"{self.id} {self.state}" + (f" (slow: {self.seconds:.1f} s)" if self.seconds > _SLOW else "")
+        return f"{self.folder}: {self.id} is {self.state}: {self.why}"
+
+
+class LoadReport(msgspec.Struct, frozen=True):
+    """All of them, in load order; `problems` are folders that gave no guest, `untrusted` those that nobody has allowed.
+
+    `refused` are those that were granted as something else than they are now.
+    """
+
+    guests: tuple[LoadReportRow, ...] = ()
+    problems: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    guards_down: str = ""
+
+    @classmethod
+    def from_host(cls, host: Host) -> LoadReport:
+        found = host.found
+        remarks: dict[str, list[str]] = {}
+        for entry in host.table.shadowed:
+            remarks.setdefault(entry.guest, []).append(str(entry))
+        for name, tool in host.table.tools.items():
+            if tool.problem:
+                remarks.setdefault(tool.owner.id, []).append(f"its tool {name} goes unvalidated: {tool.problem}")
+        return cls(
+            guests=tuple(_build_row(guest, remarks.get(guest.id, [])) for guest in host.guests.values()),
+            problems=tuple(map(str, found.problems)),
+            untrusted=tuple(f"{aside.manifest.id} in {aside.manifest.folder}: {aside.reason}" for aside in found.untrusted),
+            refused=tuple(f"{aside.manifest.id} in {aside.manifest.folder}: {aside.reason}" for aside in found.refused),
+            disabled=tuple(manifest.id for manifest in found.disabled),
+            guards_down=host.guards_down(),
+        )
+
+    @property
+    def failed(self) -> tuple[LoadReportRow, ...]:
+        return tuple(row for row in self.guests if row.state != GuestState.READY)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing to tell: everybody found is ready."""
+        return not (self.failed or self.problems or self.refused or self.guards_down)
+
+    def to_lines(self) -> list[str]:
+        """What a person should know, one thing a line; nothing when all is well."""
+        told = [f"extension load: {problem}" for problem in self.problems]
+        told += [f"extension load: {row}{_format_hint(row)}" for row in self.failed]
+        told += [f"{row.id}: {remark}" for row in self.guests for remark in row.remarks]
+        told += [f"not trusted: {one}; {_TRUST}" for one in self.untrusted]
+        told += [f"refused: {one}" for one in self.refused]
+        return told + ([f"guard: {self.guards_down}"] if self.guards_down else [])
+
+
+def _format_hint(row: LoadReportRow) -> str:
+    """What to do about it, if that is known."""
+    hint = "" if row.error is None else row.error.get("hint", "")
+    return f"; {hint}" if hint else ""
+
+
+def _build_row(guest: Guest, remarks: list[str]) -> LoadReportRow:
+    manifest, offers = guest.manifest, guest.contributions
+    running = guest.running
+    if running is not None:
+        remarks += running.complaints
+    remarks += guest.unseeded
+    if asked := manifest.settings.asked:
+        remarks.append(f'it asks for {", ".join(asked)}; the settings under [guest."{guest.id}"] grant it')
+    why = "" if guest.error is None else str(guest.error).removeprefix(f"{guest.id}: ")
+    if why and guest.state is GuestState.READY:
+        remarks.append(f"its reload failed, so the earlier process serves on: {why}")
+    return LoadReportRow(
+        id=guest.id,
+        state=str(guest.state),
+        folder=str(manifest.folder),
+        scope=manifest.scope,
+        version=manifest.version,
+        guard=guest.guard,
+        seconds=round(guest.seconds, 3),
+        pid=0 if running is None else running.pid,
+        tools=tuple(spec.name for spec in guest.tools),
+        commands=tuple(command.name for command in offers.commands),
+        intercepts=tuple(sorted({stage for one in offers.interceptors for stage in one.stages})),
+        events=tuple(sorted({kind for one in offers.event_handlers for kind in one.events})),
+        why=why,
+        error=None if guest.error is None else guest.error.to_json(),
+        remarks=tuple(remarks),
+    )

@@ -12,9 +12,9 @@ from pathlib import Path
 from time import monotonic
 
 from serai.errors import SeraiError
-from serai.host.adapters import DIALECTS, by_name, named_only
+from serai.host.adapters import DIALECTS, by_name, watches_named_only
 from serai.host.discovery import DiscoveryProblem, DiscoveryResult
-from serai.host.file_watcher import FileWatcher, sources_of
+from serai.host.file_watcher import FileWatcher, find_sources
 from serai.host.guest import Guest
 from serai.host.guest_manifest import GuestManifest
 
@@ -26,7 +26,7 @@ _MANY, _SOON = 10, 30.0
 _MANIFESTS = tuple(row.manifest for row in DIALECTS.values())
 
 
-def why_kept(found: DiscoveryResult, guest: Guest) -> str:
+def explain_kept(found: DiscoveryResult, guest: Guest) -> str:
     """Why one that is no longer among the found stays as it is, or nothing: its folder is there and cannot be used just now.
 
     A manifest half written, a change nobody has trusted or granted yet: the process that runs goes on (design rule 9).
@@ -37,7 +37,7 @@ def why_kept(found: DiscoveryResult, guest: Guest) -> str:
     return reasons.get(folder, "") if os.path.exists(folder) else ""
 
 
-def keeping_names(found: DiscoveryResult, guests: Sequence[Guest]) -> DiscoveryResult:
+def keep_names(found: DiscoveryResult, guests: Sequence[Guest]) -> DiscoveryResult:
     """What was found, but a guest whose manifest is who it is and says another name now has an invalid one (spec piglet FIX-35)."""
     names = {guest.manifest.folder: guest.manifest for guest in guests if by_name(guest.manifest.dialect)}
     problems = {
@@ -62,7 +62,7 @@ def put_in_order(guests: list[Guest], ids: Sequence[str]) -> None:
         guest.order = order
 
 
-def _of_nobody(path: Path) -> tuple[Path, ...]:
+def _list_candidates(path: Path) -> tuple[Path, ...]:
     """What may make a guest of it."""
     return (path,) if os.path.isfile(path) else tuple(path / name for name in _MANIFESTS)
 
@@ -80,7 +80,7 @@ class HotReload:
         self._reload = reload
         self._tell = tell
         self._on = on
-        self._watcher = FileWatcher(self._changed, debounce=debounce)
+        self._watcher = FileWatcher(self._handle_change, debounce=debounce)
         self._settled: dict[Path, frozenset[Path]] = {}
         self._times: dict[Path, deque[float]] = {}  # of its last hot reloads
         self._later: dict[Path, asyncio.TimerHandle] = {}
@@ -89,7 +89,7 @@ class HotReload:
     def watch(self, manifest: GuestManifest) -> None:
         """Before each start of the guest, so that no change is missed."""
         if self._on and manifest.settings.watch:
-            if named_only(manifest.dialect):
+            if watches_named_only(manifest.dialect):
                 self._settled[manifest.folder] = frozenset()
             self._watch(manifest.folder, manifest.sources)
         else:
@@ -100,7 +100,7 @@ class HotReload:
         if self._on:
             others = {manifest.folder: manifest.sources for manifest in found.disabled}
             others |= {aside.manifest.folder: aside.manifest.sources for aside in (*found.untrusted, *found.refused)}
-            others |= {problem.folder: _of_nobody(problem.folder) for problem in found.problems}
+            others |= {problem.folder: _list_candidates(problem.folder) for problem in found.problems}
             for folder, sources in others.items():
                 if folder not in self._settled:
                     self._watch(folder, sources)
@@ -118,21 +118,21 @@ class HotReload:
 
     def _watch(self, folder: Path, sources: Sequence[Path]) -> None:
         if folder not in self._settled:
-            self._settled[folder] = sources_of(folder, sources)
+            self._settled[folder] = find_sources(folder, sources)
         self._watcher.watch(str(folder), self._settled[folder].union(sources))
 
-    def _changed(self, folders: frozenset[str]) -> None:
-        self._begin(frozenset(folder for folder in map(Path, folders) if folder in self._settled and not self._waits(folder)))
+    def _handle_change(self, folders: frozenset[str]) -> None:
+        self._begin(frozenset(folder for folder in map(Path, folders) if folder in self._settled and not self._should_wait(folder)))
 
     def _begin(self, folders: frozenset[Path]) -> None:
         for folder in folders:
             self._later.pop(folder, None)
         if folders:
-            task = asyncio.get_running_loop().create_task(self._start_anew(folders), name="hot reload")
+            task = asyncio.get_running_loop().create_task(self._run_reload(folders), name="hot reload")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _waits(self, folder: Path) -> bool:
+    def _should_wait(self, folder: Path) -> bool:
         """Whether it is too soon: files that change again and again by themselves are slowed down, and their last change counts."""
         if folder in self._later:
             return True
@@ -145,7 +145,7 @@ class HotReload:
         self._later[folder] = asyncio.get_running_loop().call_later(_SOON, self._begin, frozenset({folder}))
         return True
 
-    async def _start_anew(self, folders: frozenset[Path]) -> None:
+    async def _run_reload(self, folders: frozenset[Path]) -> None:
         try:
             await self._reload(folders)
         except SeraiError as error:  # a manifest half written: the next change comes soon

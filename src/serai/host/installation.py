@@ -19,10 +19,17 @@ from pathlib import Path
 
 from serai import atomic_file, paths
 from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone, PeerTimeout, SeraiError
-from serai.host.adapters import DIALECTS, ENDINGS, reader
-from serai.host.default_files import write_default_files
+from serai.host.adapters import DIALECTS, ENDINGS, load_reader
 from serai.host.discovery import DiscoveryResult
-from serai.host.guest_manifest import SCOPES, GuestManifest, folders_in, inspect_folder, packed_dialect, read_manifest
+from serai.host.guest_manifest import (
+    SCOPES,
+    GuestManifest,
+    find_packed_dialect,
+    inspect_folder,
+    list_folders,
+    read_manifest,
+    write_default_files,
+)
 from serai.host.guest_settings import PersonSettings, read_person_settings
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Launch
@@ -45,20 +52,20 @@ def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "")
     A guest that is one file is copied as that.
     """
     folder = os.path.realpath(paths.absolute_path(source))  # before the base name is taken, so that `.` has one
-    if packed_dialect(Path(folder)) and os.path.isfile(folder):
+    if find_packed_dialect(Path(folder)) and os.path.isfile(folder):
         return _add_file(Path(folder), environ, name)
     if not os.path.isdir(folder):
         hint = "a guest is a folder with a manifest, and `serai guest bundle` prints the one for a bundle"
         raise NoGuest(f"not a directory: {source}", who=folder, hint=hint)
     if not _has_manifest(folder):
         raise BadManifest(f"source lacks {_MANIFESTS}", who=folder, hint="name the folder that holds the guest's manifest")
-    target = _target(environ, name or os.path.basename(folder))
+    target = _prepare_target(environ, name or os.path.basename(folder))
     if os.path.realpath(target).startswith(f"{folder}/"):
         raise BadSettings("a folder cannot be copied into itself", who=folder, hint="name the guest's own folder")
-    with _beside(target) as temporary:
+    with _make_temporary(target) as temporary:
         _copy_tree(folder, temporary)
-        _settle(temporary, target)
-    _seed(target, environ)
+        _move_into_place(temporary, target)
+    _write_defaults(target, environ)
     return target
 
 
@@ -67,8 +74,8 @@ def _add_file(file: Path, environ: Mapping[str, str], name: str) -> Path:
     if folder is not None:
         read_manifest(folder, "ad hoc", read_person_settings(paths.read_settings(environ)))  # what nobody could start is not taken
     ending = next(ending for ending in ENDINGS if file.name.endswith(ending))
-    target = _target(environ, f"{name.removesuffix(ending)}{ending}" if name else file.name)
-    _refuse_twin(file, target)
+    target = _prepare_target(environ, f"{name.removesuffix(ending)}{ending}" if name else file.name)
+    _refuse_duplicate(file, target)
     temporary = target.with_name(f"{_HIDDEN}{secrets.token_hex(8)}")
     try:
         try:
@@ -78,19 +85,19 @@ def _add_file(file: Path, environ: Mapping[str, str], name: str) -> Path:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise _not_done("cannot be copied", str(file), error) from None
+        raise _build_error("cannot be copied", str(file), error) from None
     return target
 
 
 async def add_url(url: str, *, environ: Mapping[str, str] = os.environ, name: str = "", timeout: float = _CLONE) -> Path:
     """Clone a guest to the user's guests; where it is now. A clone without a manifest is removed again."""
-    target = _target(environ, name or _base_name(url))
-    with _beside(target) as temporary:
+    target = _prepare_target(environ, name or _parse_base_name(url))
+    with _make_temporary(target) as temporary:
         await _clone(url, temporary, environ, timeout)
         if not _has_manifest(str(temporary)):
-            raise BadManifest(f"installed dir lacks {_MANIFESTS}; aborted and rolled back", who=_shown(url))
-        _settle(temporary, target)
-    _seed(target, environ)
+            raise BadManifest(f"installed dir lacks {_MANIFESTS}; aborted and rolled back", who=_mask_url(url))
+        _move_into_place(temporary, target)
+    _write_defaults(target, environ)
     return target
 
 
@@ -99,7 +106,7 @@ def remove(manifest: GuestManifest) -> None:
     if manifest.scope == "ad hoc":
         hint = "leave it off the command line, or delete the folder yourself"
         raise NoGuest(f"{manifest.id} is not installed: it was named on the command line", who=str(manifest.folder), hint=hint)
-    _must_lie_in(_root(manifest), os.path.realpath(manifest.folder.parent), manifest)
+    _check_inside(_find_root(manifest), os.path.realpath(manifest.folder.parent), manifest)
     gone = manifest.folder.with_name(f"{_HIDDEN}{secrets.token_hex(8)}")
     try:
         if manifest.folder.is_symlink() or manifest.folder.is_file():
@@ -107,18 +114,18 @@ def remove(manifest: GuestManifest) -> None:
             return
         manifest.folder.rename(gone)
     except OSError as error:
-        raise _not_done("cannot be removed", str(manifest.folder), error) from None
+        raise _build_error("cannot be removed", str(manifest.folder), error) from None
     try:
         _delete(gone)
     except OSError as error:
         with suppress(OSError):
             gone.rename(manifest.folder)
-        raise _not_done(f"cannot be removed: {error.filename}", str(manifest.folder), error) from None
+        raise _build_error(f"cannot be removed: {error.filename}", str(manifest.folder), error) from None
 
 
 def has_switch(manifest: GuestManifest) -> bool:
     """Whether its manifest can say that it is off; where its protocol knows no such key, only settings can (spec piglet 1.3)."""
-    return _is_granted(manifest) or bool(getattr(reader(manifest.dialect), "HAS_SWITCH", True))
+    return _is_granted(manifest) or bool(getattr(load_reader(manifest.dialect), "HAS_SWITCH", True))
 
 
 def set_enabled(manifest: GuestManifest, enabled: bool) -> None:
@@ -126,18 +133,18 @@ def set_enabled(manifest: GuestManifest, enabled: bool) -> None:
     if _is_granted(manifest):
         said = "`serai guest grant` switches it on, `serai guest revoke` off"
         raise BadSettings("a plugin runs as far as it was granted, and has no switch", who=manifest.id, hint=said)
-    if (reading := reader(manifest.dialect)) is None:
+    if (reading := load_reader(manifest.dialect)) is None:
         raise BadManifest(f"the dialect {manifest.dialect} has no such switch yet", who=str(manifest.folder))
     if enabled and not manifest.settings.enabled:
         raise BadSettings(f'`[guest."{manifest.id}"]` or `[guest.{manifest.name}]` says `enabled = false`', who="config.toml")
     file = os.path.realpath(manifest.file)  # a link to it stays a link
-    _must_lie_in(_root(manifest, linked=True), file, manifest)
+    _check_inside(_find_root(manifest, linked=True), file, manifest)
     try:
-        _write(file, reading.with_enabled(Path(file).read_bytes(), enabled))
+        _write(file, reading.set_enabled(Path(file).read_bytes(), enabled))
     except ValueError as error:
         raise BadManifest(str(error), who=str(manifest.folder)) from None
     except OSError as error:
-        raise _not_done("cannot be rewritten", file, error) from None
+        raise _build_error("cannot be rewritten", file, error) from None
 
 
 def _is_granted(manifest: GuestManifest) -> bool:
@@ -147,9 +154,9 @@ def _is_granted(manifest: GuestManifest) -> bool:
 
 def choose(found: DiscoveryResult, name: str) -> GuestManifest:
     """The guest of that id, manifest name or folder name: ad hoc before project before user (spec zot 1.4)."""
-    fitting = [(_rank(manifest, name), manifest) for manifest in found.all() if name in _names(manifest)]
+    fitting = [(_rank(manifest, name), manifest) for manifest in found.iter_all() if name in _list_names(manifest)]
     if not fitting:
-        raise _nobody(found, name)
+        raise _build_no_guest(found, name)
     nearest = min(rank for rank, _ in fitting)
     best = [manifest for rank, manifest in fitting if rank == nearest]
     ids = sorted({manifest.id for manifest in best})
@@ -158,27 +165,27 @@ def choose(found: DiscoveryResult, name: str) -> GuestManifest:
     return best[0]
 
 
-def _names(manifest: GuestManifest) -> tuple[str, ...]:
+def _list_names(manifest: GuestManifest) -> tuple[str, ...]:
     """What a guest may be called, the most telling first; a plugin also by the source that it is from."""
     return (manifest.id, getattr(manifest.about, "identity", manifest.id), manifest.name, manifest.folder.name)
 
 
 def _rank(manifest: GuestManifest, name: str) -> tuple[int, int]:
-    return SCOPES.index(manifest.scope), _names(manifest).index(name)
+    return SCOPES.index(manifest.scope), _list_names(manifest).index(name)
 
 
-def _nobody(found: DiscoveryResult, name: str) -> NoGuest:
+def _build_no_guest(found: DiscoveryResult, name: str) -> NoGuest:
     broken = next((problem for problem in found.problems if problem.folder.name == name), None)
     if broken is not None:
         return NoGuest(f"{name} cannot be read: {broken.reason}", who=str(broken.folder), hint="mend it, or delete the folder")
-    ids = sorted({manifest.id for manifest in found.all()})
+    ids = sorted({manifest.id for manifest in found.iter_all()})
     why = f"there is no guest {name}; there is {', '.join(ids)}" if ids else f"there is no guest {name}, nor any other"
     is_path = "/" in name  # as `serai guest check` takes it
     hint = "a guest goes by its name here; `serai guest add FOLDER` installs one, `--guest FOLDER` takes it in for one command"
     return NoGuest(why, hint=hint if is_path else "")
 
 
-def _target(environ: Mapping[str, str], name: str) -> Path:
+def _prepare_target(environ: Mapping[str, str], name: str) -> Path:
     if not name or "/" in name or "\0" in name or name.startswith("."):
         raise NoGuest(f"{name!r} is no name for a guest's folder", hint="give it one with --name, without a dot in front")
     read_person_settings(paths.read_settings(environ))  # a mistake in them is told before anything is done
@@ -189,12 +196,12 @@ def _target(environ: Mapping[str, str], name: str) -> Path:
     try:
         paths.make_private_folder(target.parent)
     except OSError as error:
-        raise _not_done("cannot be made", str(target.parent), error) from None
+        raise _build_error("cannot be made", str(target.parent), error) from None
     return target
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
+def _make_temporary(target: Path) -> Iterator[Path]:
     """A hidden sibling: on the same disk, and no place where guests are looked for. It is gone afterwards, whatever happens.
 
     Only a kill leaves it. So it is locked, which ends with the process, and the next one sweeps up what nobody has locked.
@@ -205,7 +212,7 @@ def _beside(target: Path) -> Iterator[Path]:
         temporary.mkdir(mode=0o700)
         descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise _not_done("cannot be made", str(temporary), error) from None
+        raise _build_error("cannot be made", str(temporary), error) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield temporary
@@ -243,9 +250,9 @@ def _delete(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _settle(temporary: Path, target: Path) -> None:
+def _move_into_place(temporary: Path, target: Path) -> None:
     """Move what is complete to its place, if no link leads out of it and no other guest has its id."""
-    _refuse_twin(temporary, target)
+    _refuse_duplicate(temporary, target)
     inside = f"{os.path.realpath(temporary)}/"
     for folder, folders, files in os.walk(temporary):
         for name in (*folders, *files):
@@ -257,10 +264,10 @@ def _settle(temporary: Path, target: Path) -> None:
     try:
         temporary.rename(target)
     except OSError as error:
-        raise _not_done("cannot be moved to its place", str(target), error) from None
+        raise _build_error("cannot be moved to its place", str(target), error) from None
 
 
-def _seed(target: Path, environ: Mapping[str, str]) -> None:
+def _write_defaults(target: Path, environ: Mapping[str, str]) -> None:
     """The files it ships for its settings, now, so that a person can edit them before it runs (spec piglet 1.5)."""
     try:
         folder = inspect_folder(target)
@@ -271,16 +278,16 @@ def _seed(target: Path, environ: Mapping[str, str]) -> None:
         log.warning("%s: %s", target, line)
 
 
-def _refuse_twin(folder: Path, target: Path) -> None:
+def _refuse_duplicate(folder: Path, target: Path) -> None:
     """Of two with one id only one is started, and which depends on their names: nobody wants that."""
-    if (id := _id_of(folder)) and (
-        twin := next((other for other in folders_in(target.parent, endings=ENDINGS) if _id_of(other) == id), None)
+    if (id := _read_id(folder)) and (
+        twin := next((other for other in list_folders(target.parent, endings=ENDINGS) if _read_id(other) == id), None)
     ):
         hint = f"`serai guest remove {twin.name}` first"
         raise BadSettings(f"{id} is there already, in {twin}", who=target.name, hint=hint)
 
 
-def _id_of(path: Path) -> str:
+def _read_id(path: Path) -> str:
     """Empty when it cannot be read: finding tells of that."""
     try:
         folder = inspect_folder(path)
@@ -289,7 +296,7 @@ def _id_of(path: Path) -> str:
         return ""
 
 
-def _root(manifest: GuestManifest, *, linked: bool = False) -> str:
+def _find_root(manifest: GuestManifest, *, linked: bool = False) -> str:
     """The folder beyond which nothing may be changed for a guest's sake: whoever sends a project may have put links into it.
 
     `linked`: a link among the person's own guests was put there by the person, so what it leads to may be changed.
@@ -300,7 +307,7 @@ def _root(manifest: GuestManifest, *, linked: bool = False) -> str:
     return os.path.realpath(manifest.folder if inside else manifest.folder.parent)
 
 
-def _must_lie_in(root: str, path: str, manifest: GuestManifest) -> None:
+def _check_inside(root: str, path: str, manifest: GuestManifest) -> None:
     if path != root and not path.startswith(f"{root}/"):
         hint = "it is reached through a link: change it there yourself"
         raise BadManifest(f"it really lies in {path}, outside of {root}", who=str(manifest.folder), hint=hint)
@@ -310,9 +317,9 @@ def _copy_tree(folder: str, target: Path) -> None:
     try:
         shutil.copytree(folder, target, symlinks=True, copy_function=_copy, dirs_exist_ok=True)
     except shutil.Error as error:  # the first of what copytree collected says enough
-        raise _not_done("cannot be copied", folder, OSError(str(error.args[0][0][2]))) from None
+        raise _build_error("cannot be copied", folder, OSError(str(error.args[0][0][2]))) from None
     except OSError as error:
-        raise _not_done("cannot be copied", folder, error) from None
+        raise _build_error("cannot be copied", folder, error) from None
 
 
 def _copy(source: str, target: str) -> str:
@@ -326,31 +333,31 @@ async def _clone(url: str, target: Path, environ: Mapping[str, str], timeout: fl
     env = {**environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
     argv = ["git", "clone", "--quiet", "--depth", "1", "--", url, str(target)]
     async with PlainSpawner() as spawner:
-        child = await spawner.spawn(Launch(argv=argv, env=env, who=_shown(url), stdin="null"))
-        child.to_noise(child.stdout)
+        child = await spawner.spawn(Launch(argv=argv, env=env, who=_mask_url(url), stdin="null"))
+        child.drain_noise(child.stdout)
         try:
             async with asyncio.timeout(timeout):
                 status = await child.exited
         except TimeoutError:
-            raise PeerTimeout(f"git clone took longer than {timeout:g} s", who=_shown(url)) from None
+            raise PeerTimeout(f"git clone took longer than {timeout:g} s", who=_mask_url(url)) from None
         if not status.ok:
             child.stderr.drain()
-            said = _masked(child.stderr.text(), url)
-            raise PeerGone("git clone failed", who=_shown(url), exit=status, stderr=said, hint="git says why")
+            said = _mask_text(child.stderr.text(), url)
+            raise PeerGone("git clone failed", who=_mask_url(url), exit=status, stderr=said, hint="git says why")
 
 
-def _base_name(url: str) -> str:
+def _parse_base_name(url: str) -> str:
     return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
 
 
-def _shown(url: str) -> str:
+def _mask_url(url: str) -> str:
     """Without the password that may be in it, whatever it is made of (design rule 13)."""
     return re.sub(r"//.*@", "//…@", url, flags=re.DOTALL)
 
 
-def _masked(text: str, url: str) -> str:
+def _mask_text(text: str, url: str) -> str:
     """What git says of an address. It may have taken a `/` or `@` of the password for the end of it, and tell of the pieces."""
-    text = text.replace(url, _shown(url))
+    text = text.replace(url, _mask_url(url))
     if user := re.search(r"//(.*)@", url, flags=re.DOTALL):
         pieces = re.split(r"[/@:]", user[1].partition(":")[2])
         for secret in sorted([user[1], *pieces], key=len, reverse=True):
@@ -368,5 +375,5 @@ def _write(file: str, content: bytes) -> None:
     atomic_file.write_atomically(file, content, mode=mode)
 
 
-def _not_done(what: str, who: str, error: OSError) -> SeraiError:
+def _build_error(what: str, who: str, error: OSError) -> SeraiError:
     return NotWritten(f"{what}: {error.strerror or error}", who=who)

@@ -38,28 +38,28 @@ class PanelSlot:
 
     def show(self, panel: Panel) -> None:
         """Open it for its owner; a displaced owner is told (ours). Nothing happens when the owner has died since it asked."""
-        if self._context.running(panel.owner) is None:
+        if self._context.find_running(panel.owner) is None:
             return
         before, self.open = self.open, panel
         if before is not None and (before.owner, before.id) != (panel.owner, panel.id):
             self._tell_closed(before)
-        self._context.show(OpenPanel(self._titled(panel)))
+        self._context.show(OpenPanel(self._add_title(panel)))
         if self.size is not None:
             self._resize()
 
-    def rendered(self, owner: str, panel: str, change: Callable[[Panel], Panel]) -> None:
+    def render(self, owner: str, panel: str, change: Callable[[Panel], Panel]) -> None:
         """Its owner draws it anew; from anybody else, or for a stale one, nothing happens."""
-        if self._is(owner, panel):
+        if self._is_open(owner, panel):
             assert self.open is not None
             self.open = change(self.open)
-            self._context.show(OpenPanel(self._titled(self.open)))
+            self._context.show(OpenPanel(self._add_title(self.open)))
 
-    def closed_by(self, owner: str, panel: str) -> None:
+    def close_by_owner(self, owner: str, panel: str) -> None:
         """Its owner closes it: silently, no echo."""
-        if self._is(owner, panel):
+        if self._is_open(owner, panel):
             self._close()
 
-    def close_of(self, owner: str) -> None:
+    def close_owned(self, owner: str) -> None:
         """Its owner crashed or is replaced."""
         if self.open is not None and self.open.owner == owner:
             self._close()
@@ -104,10 +104,10 @@ class PanelSlot:
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
-    def _is(self, owner: str, panel: str) -> bool:
+    def _is_open(self, owner: str, panel: str) -> bool:
         return self.open is not None and (self.open.owner, self.open.id) == (owner, panel)
 
-    def _titled(self, panel: Panel) -> Panel:
+    def _add_title(self, panel: Panel) -> Panel:
         """An empty title shows the guest's name."""
         if panel.title:
             return panel
@@ -120,17 +120,17 @@ class PanelSlot:
 
     def _press(self, key: str, text: str = "") -> None:
         panel = self.open
-        if panel is not None and (running := self._context.running(panel.owner)) is not None:
+        if panel is not None and (running := self._context.find_running(panel.owner)) is not None:
             running.press(panel.id, key, text)
 
     def _resize(self) -> None:
         assert self.open is not None
         assert self.size is not None
-        if (running := self._context.running(self.open.owner)) is not None:
+        if (running := self._context.find_running(self.open.owner)) is not None:
             running.resize(self.open.id, *self.size)
 
     def _tell_closed(self, panel: Panel) -> None:
-        if (running := self._context.running(panel.owner)) is not None:
+        if (running := self._context.find_running(panel.owner)) is not None:
             running.close_panel(panel.id)
 
 
@@ -142,7 +142,7 @@ _CONTENT = 64 * KIB  # characters of one thing: nobody sees more of it
 _Thing = tuple[Literal["widget", "overlay", "status"], str]
 
 
-def fitting(action: Action) -> Action:
+def fit_action(action: Action) -> Action:
     """The same, no longer than it can be seen: what stays on the surface is kept there, and a guest may put much of it."""
     match action:
         case SetWidget(key=key) | SetStatus(key=key) | ShowOverlay(overlay=msgspec.Struct(key=key)) if len(key) > _KEY:
@@ -164,7 +164,7 @@ class ScreenItems:
         self._show = show
         self._owners: dict[_Thing, tuple[object, Action]] = {}  # and what removes it; the oldest first
 
-    def seen(self, owner: object, action: Action) -> None:
+    def record(self, owner: object, action: Action) -> None:
         """This one has it shown, before it is."""
         match action:
             case SetWidget(key=key, placement=placement, content=content):

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from serai.errors import FrameTooBig, LimitHit, PeerStalled, SeraiError
-from serai.limits import Limits
+from serai.limits import HostLimits
 from serai.model.events import is_fragment, merge_fragments
 from serai.wire.channel import Channel
-from serai.wire.stream import Call
+from serai.wire.stream import PendingCall
 
 # A guest that left so many bytes unread is behind. A pipe holds as many again.
 _BEHIND = 65536
@@ -24,10 +24,10 @@ _BEHIND = 65536
 
 class _Request(NamedTuple):
     frame: bytes
-    call: Call[Any] | None
+    call: PendingCall[Any] | None
 
 
-class _Told(NamedTuple):
+class _Notice(NamedTuple):
     """Of what may be joined with a later one, the event is kept too; once it was, the frame is made when it is sent."""
 
     event: Any
@@ -59,7 +59,11 @@ class SendQueue:
     )
 
     def __init__(
-        self, channel: Channel, encode: Callable[[Any], bytes | None], wanted: Callable[[Call[Any]], bool], limits: Limits
+        self,
+        channel: Channel,
+        encode: Callable[[Any], bytes | None],
+        wanted: Callable[[PendingCall[Any]], bool],
+        limits: HostLimits,
     ) -> None:
         self._channel = channel
         self._outbox = channel.outbox  # looked at for every frame
@@ -68,14 +72,14 @@ class SendQueue:
         self._wanted = wanted
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[_Request | _Told] = deque()
+        self._queue: deque[_Request | _Notice] = deque()
         self._events = 0  # how many of the queue are events
         self._queued = 0  # bytes of its requests
         self._told = 0  # bytes of its events
         self._mover: asyncio.Task[None] | None = None
         self.dropped = 0  # events that an idle guest would have got
 
-    def request(self, frame: bytes, call: Call[Any] | None = None) -> None:
+    def request(self, frame: bytes, call: PendingCall[Any] | None = None) -> None:
         """A frame that must not be dropped; not sent after all when its call has ended meanwhile.
 
         Raises when the wire is lost, or when more than the backlog waits for a guest that does not read.
@@ -95,7 +99,7 @@ class SendQueue:
             raise PeerStalled(f"{self._queued} bytes wait for it to read", who=channel.child.who, limit=limit)
         self._queue.append(_Request(frame, call))
         self._queued += len(frame)
-        self._move()
+        self._start_mover()
 
     def tell(self, event: Any) -> None:
         """Never waits and never raises: an event is news, and who does not read it has missed it."""
@@ -106,17 +110,17 @@ class SendQueue:
         size, last = len(frame), self._queue[-1] if self._queue else None
         self._told += size
         if (
-            isinstance(last, _Told)
+            isinstance(last, _Notice)
             and last.size + size <= self._limits.send
             and (both := merge_fragments(last.event, event)) is not None
         ):
-            self._queue[-1] = _Told(both, None, last.size + size)
+            self._queue[-1] = _Notice(both, None, last.size + size)
         else:
-            self._queue.append(_Told(event if is_fragment(event) else None, frame, size))
+            self._queue.append(_Notice(event if is_fragment(event) else None, frame, size))
             self._events += 1
         while self._events > self._limits.events or (self._told > self._limits.backlog and self._events > 1):
             self._drop_oldest()
-        self._move()
+        self._start_mover()
 
     async def flush(self) -> None:
         """Wait until everything is on the wire: before a farewell. Raises when the wire is lost."""
@@ -132,11 +136,11 @@ class SendQueue:
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
-    def _move(self) -> None:
+    def _start_mover(self) -> None:
         if self._mover is None or self._mover.done():
-            self._mover = self._loop.create_task(self._moving(), name=f"catch up {self._channel.child.who}")
+            self._mover = self._loop.create_task(self._send_waiting(), name=f"catch up {self._channel.child.who}")
 
-    async def _moving(self) -> None:
+    async def _send_waiting(self) -> None:
         """Only while the guest is behind: what waits goes out whenever it has read what went before."""
         try:
             while self._queue:
@@ -146,7 +150,7 @@ class SendQueue:
         except SeraiError:  # the wire is lost: whoever waits is told by it
             self.close()
 
-    def _has_room(self, item: _Request | _Told) -> bool:
+    def _has_room(self, item: _Request | _Notice) -> bool:
         """Whether the wire takes it now: what its budget refused would be lost."""
         queued = self._outbox.queued
         size = len(item.frame) if isinstance(item, _Request) else item.size
@@ -172,7 +176,7 @@ class SendQueue:
 
     def _drop_oldest(self) -> None:
         for at, item in enumerate(self._queue):
-            if isinstance(item, _Told):
+            if isinstance(item, _Notice):
                 del self._queue[at]
                 self._events -= 1
                 self._told -= item.size

@@ -26,8 +26,8 @@ import msgspec
 from serai import paths
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import ENDINGS
-from serai.host.file_watcher import SOURCES, code_in
-from serai.host.guest_manifest import PROJECT_PLACES, GuestManifest, folders_in, inspect_folder, read_manifest
+from serai.host.file_watcher import SOURCES, find_code
+from serai.host.guest_manifest import PROJECT_PLACES, GuestManifest, inspect_folder, list_folders, read_manifest
 from serai.host.guest_settings import PersonSettings, read_person_settings
 from serai.limits import MIB
 from serai.locked_file import LockedFile
@@ -94,9 +94,9 @@ class Trust:
         """Trust this project's guests as they are now, and no others any more; the guests that were pinned.
 
         `config` are the person's settings, by default those beside this file: they may grant a guest more than it asks for. What
-        cannot be read is not pinned, and so not started: finding reports it, and `obstacle` says why a guest was left out. `rules`,
-        `settings` and `agents` are what a person has seen of the project's rules, its settings and its files for driven agents,
-        empty for none: just that is trusted. By default they are read now.
+        cannot be read is not pinned, and so not started: finding reports it, and `find_obstacle` says why a guest was left out.
+        `rules`, `settings` and `agents` are what a person has seen of the project's rules, its settings and its files for driven
+        agents, empty for none: just that is trusted. By default they are read now.
         """
         folder = Path(paths.absolute_path(project))
         if not os.path.isdir(folder):
@@ -107,18 +107,18 @@ class Trust:
         )
         pins: dict[str, _Pin] = {}
         manifests: list[GuestManifest] = []
-        for manifest in _guests_of(folder, person):
+        for manifest in _find_guests(folder, person):
             try:
-                pins[_key(manifest.folder)] = _pin(manifest)
+                pins[_build_key(manifest.folder)] = _pin(manifest)
             except OSError:
                 continue
             manifests.append(manifest)
-        with self._own.locked():
+        with self._own.lock():
             known = self._read()
-            known.projects[_real(folder)] = _Project(
+            known.projects[_resolve_path(folder)] = _Project(
                 pins,
-                _there(folder, paths.PROJECT_POLICY) if rules is None else _digest_of(rules),
-                _there(folder, paths.PROJECT_CONFIG) if settings is None else _digest_of(settings),
+                _hash_project_file(folder, paths.PROJECT_POLICY) if rules is None else _hash_content(rules),
+                _hash_project_file(folder, paths.PROJECT_CONFIG) if settings is None else _hash_content(settings),
                 self.for_agents(folder) if agents is None else dict(agents),
             )
             self._write(known)
@@ -127,22 +127,22 @@ class Trust:
     def withdraw(self, project: Path | str) -> bool:
         """Forget a project; whether it was known."""
         folder = Path(paths.absolute_path(project))
-        with self._own.locked():
+        with self._own.lock():
             known = self._read()
-            if known.projects.pop(_real(folder), None) is None:
+            if known.projects.pop(_resolve_path(folder), None) is None:
                 return False
             self._write(known)
         return True
 
     def check(self, manifest: GuestManifest) -> str:
         """Why this guest of a project must not be started, or nothing if it may."""
-        pinned = self._pins(_project_of(manifest.folder)).get(_key(manifest.folder))
+        pinned = self._read_pins(_find_project(manifest.folder)).get(_build_key(manifest.folder))
         if pinned is None:
             return "it was never trusted"
         try:
             now = _pin(manifest)
         except OSError as error:
-            return _reason(error)
+            return _explain_error(error)
         if now.folder != pinned.folder:
             return f"it was moved since it was trusted: to {now.folder}"
         if now.digest != pinned.digest:
@@ -150,54 +150,54 @@ class Trust:
         if now.argv != pinned.argv:
             return "its command line has changed since it was trusted"
         changed = sorted(name for name in now.files.keys() | pinned.files if now.files.get(name) != pinned.files.get(name))
-        return f"it has changed since it was trusted: {_listed(changed)}" if changed else ""
+        return f"it has changed since it was trusted: {_format_names(changed)}" if changed else ""
 
     def check_policy(self, project: Path | str, content: bytes | None = None) -> str:
         """Why the project's rules may not allow anything, or nothing if they may. `content`: what was read of them."""
-        pinned = self._read().projects.get(_real(Path(project)), _Project()).policy
+        pinned = self._read().projects.get(_resolve_path(Path(project)), _Project()).policy
         if not pinned:
             return "they were never trusted; look at them, then `serai trust`"
-        now = _there(Path(project), paths.PROJECT_POLICY) if content is None else _digest_of(content)
+        now = _hash_project_file(Path(project), paths.PROJECT_POLICY) if content is None else _hash_content(content)
         return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
 
     def check_config(self, project: Path | str, content: bytes | None = None) -> str:
         """Why the project's settings may only narrow, or nothing if they may do more. `content`: what was read of them."""
-        pinned = self._read().projects.get(_real(Path(project)), _Project()).config
+        pinned = self._read().projects.get(_resolve_path(Path(project)), _Project()).config
         if not pinned:
             return "they were never trusted; look at them, then `serai trust`"
-        now = _there(Path(project), paths.PROJECT_CONFIG) if content is None else _digest_of(content)
+        now = _hash_project_file(Path(project), paths.PROJECT_CONFIG) if content is None else _hash_content(content)
         return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
 
     def check_agents(self, project: Path | str) -> str:
         """Why a driven agent must start without what the project has for it, or nothing if it may have that."""
-        pinned = self._read().projects.get(_real(Path(project)), _Project()).agents
+        pinned = self._read().projects.get(_resolve_path(Path(project)), _Project()).agents
         now = self.for_agents(project)
         if now is None:
             return TOO_MUCH
         if pinned is None:
             return "it was never trusted; look at it, then `serai trust`"
         changed = sorted(name for name in now.keys() | pinned if now.get(name) != pinned.get(name))
-        return f"it has changed since it was trusted: {_listed(changed)}; look at it, then `serai trust`" if changed else ""
+        return f"it has changed since it was trusted: {_format_names(changed)}; look at it, then `serai trust`" if changed else ""
 
     def for_agents(self, project: Path | str) -> dict[str, str] | None:
         """What the project has for driven agents, by name, with a digest of each; None when not all of it can be looked at."""
-        return _for_agents(Path(os.path.realpath(project)), self._person)
+        return _hash_agent_files(Path(os.path.realpath(project)), self._person)
 
-    def obstacle(self, manifest: GuestManifest) -> str:
+    def find_obstacle(self, manifest: GuestManifest) -> str:
         """Why this guest cannot be trusted as it is now, or nothing."""
         try:
             _pin(manifest)
         except OSError as error:
-            return _reason(error)
+            return _explain_error(error)
         return ""
 
-    def lost_guards(self, project: Path, held: frozenset[Path]) -> list[Path]:
+    def find_lost_guards(self, project: Path, held: frozenset[Path]) -> list[Path]:
         """The folders of guards that were trusted in this project and are not among the held ones."""
-        kept = {_key(folder) for folder in held}
-        return [project / key for key, pin in sorted(self._pins(project).items()) if pin.guard and key not in kept]
+        kept = {_build_key(folder) for folder in held}
+        return [project / key for key, pin in sorted(self._read_pins(project).items()) if pin.guard and key not in kept]
 
-    def _pins(self, project: Path) -> dict[str, _Pin]:
-        return self._read().projects.get(_real(project), _Project()).guests
+    def _read_pins(self, project: Path) -> dict[str, _Pin]:
+        return self._read().projects.get(_resolve_path(project), _Project()).guests
 
     # -- the file -----------------------------------------------------------------------------------------------------------------
 
@@ -222,10 +222,10 @@ class Trust:
 # -- what is pinned ---------------------------------------------------------------------------------------------------------------
 
 
-def _guests_of(project: Path, person: PersonSettings) -> list[GuestManifest]:
+def _find_guests(project: Path, person: PersonSettings) -> list[GuestManifest]:
     found = []
     for place in PROJECT_PLACES:
-        for path in folders_in(project / place, endings=ENDINGS if place == PROJECT_PLACES[0] else ()):
+        for path in list_folders(project / place, endings=ENDINGS if place == PROJECT_PLACES[0] else ()):
             try:
                 if folder := inspect_folder(path):
                     found.append(read_manifest(folder, "project", person))
@@ -234,26 +234,26 @@ def _guests_of(project: Path, person: PersonSettings) -> list[GuestManifest]:
     return found
 
 
-def _for_agents(project: Path, person: str) -> dict[str, str] | None:
+def _hash_agent_files(project: Path, person: str) -> dict[str, str] | None:
     """The digest of each file that driven agents take from it, also through links; None when not all of it can be looked at."""
     found: dict[str, str] = {}
     walked: set[str] = set()
-    waiting, left = [*(project / name for name in _FOR_AGENTS), *_above(project, person)], _MOST
+    waiting, left = [*(project / name for name in _FOR_AGENTS), *_iter_parent_files(project, person)], _MOST
     try:
         while waiting:
             path = waiting.pop()
             name = os.path.relpath(path, project)
             if path.is_dir():
                 if path.is_symlink():
-                    found[_text(name)] = f"-> {_text(os.readlink(path))}"
+                    found[_encode_path(name)] = f"-> {_encode_path(os.readlink(path))}"
                 if name != _NOT_FOR_AGENTS and (real := os.path.realpath(path)) not in walked:  # links may lead in circles
                     walked.add(real)
                     waiting += sorted(path.iterdir())
             elif path.exists():
-                found[_text(name)], size = _digest(path, left)
+                found[_encode_path(name)], size = _hash_file(path, left)
                 left -= size
             elif path.is_symlink():  # what comes there later is a change
-                found[_text(name)] = f"-> {_text(os.readlink(path))}"
+                found[_encode_path(name)] = f"-> {_encode_path(os.readlink(path))}"
             if len(found) + len(waiting) + len(walked) > _MOST_FILES:
                 return None
     except OSError:
@@ -261,7 +261,7 @@ def _for_agents(project: Path, person: str) -> dict[str, str] | None:
     return found
 
 
-def _above(project: Path, person: str) -> Iterator[Path]:
+def _iter_parent_files(project: Path, person: str) -> Iterator[Path]:
     """What agents take from the folders around a project as well. Who can write there need not be who wrote the project."""
     for folder in project.parents:
         yield folder / ".mcp.json"
@@ -269,54 +269,54 @@ def _above(project: Path, person: str) -> Iterator[Path]:
             yield from (folder / ".claude" / name for name in ("agents", "commands", "skills"))
 
 
-def _there(project: Path, name: str) -> str:
+def _hash_project_file(project: Path, name: str) -> str:
     """The digest of its rules or settings; none, or none that can be read: nothing."""
     try:
-        return _digest(project / name, MIB)[0]
+        return _hash_file(project / name, MIB)[0]
     except OSError:
         return ""
 
 
-def _digest_of(content: bytes) -> str:
+def _hash_content(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest() if content else ""
 
 
-def _project_of(folder: Path) -> Path:
+def _find_project(folder: Path) -> Path:
     return folder.parents[2]  # PROJECT/.serai/guests/NAME
 
 
-def _key(folder: Path) -> str:
-    return _text(str(folder.relative_to(_project_of(folder))))
+def _build_key(folder: Path) -> str:
+    return _encode_path(str(folder.relative_to(_find_project(folder))))
 
 
 def _pin(manifest: GuestManifest) -> _Pin:
     """An `OSError` when something of it cannot be read, or is too much."""
     if manifest.digest:  # as it was read: whoever starts it runs that content and no other
-        return _Pin(_inside(manifest), [], {}, manifest.settings.guard and manifest.active, manifest.digest)
+        return _Pin(_find_real_folder(manifest), [], {}, manifest.settings.guard and manifest.active, manifest.digest)
     folder = str(manifest.folder)
     inside = f"{folder}/"
     # Paths are kept from the folder on, so that it does not matter through which links the project was entered; and as they are
     # written, `..` and all, because only the kernel knows what `a/..` is.
     argv = [f"./{word.removeprefix(inside)}" if word.startswith(inside) else word for word in manifest.argv]
-    code = code_in(manifest.folder, endings=_ENDINGS, names=_NAMES, passed_over=_PASSED_OVER)
+    code = find_code(manifest.folder, endings=_ENDINGS, names=_NAMES, passed_over=_PASSED_OVER)
     if not code.complete:
         raise OSError(0, "it has too many files to be trusted", folder)
     files, left = {}, _MOST
     for path in {*manifest.sources, *code.files}:
-        digest, size = _digest(path, left)
-        files[_text(str(path).removeprefix(inside))] = digest
+        digest, size = _hash_file(path, left)
+        files[_encode_path(str(path).removeprefix(inside))] = digest
         left -= size
-    files |= {_text(str(link).removeprefix(inside)): f"-> {_text(os.readlink(link))}" for link in code.links}
-    return _Pin(_inside(manifest), list(map(_text, argv)), files, manifest.settings.guard and manifest.active)
+    files |= {_encode_path(str(link).removeprefix(inside)): f"-> {_encode_path(os.readlink(link))}" for link in code.links}
+    return _Pin(_find_real_folder(manifest), list(map(_encode_path, argv)), files, manifest.settings.guard and manifest.active)
 
 
-def _inside(manifest: GuestManifest) -> str:
+def _find_real_folder(manifest: GuestManifest) -> str:
     """Where it really lies, from the project on unless that is elsewhere."""
-    project, real = os.path.realpath(_project_of(manifest.folder)), os.path.realpath(manifest.folder)
-    return _text(real.removeprefix(f"{project}/"))
+    project, real = os.path.realpath(_find_project(manifest.folder)), os.path.realpath(manifest.folder)
+    return _encode_path(real.removeprefix(f"{project}/"))
 
 
-def _digest(path: Path, most: int) -> tuple[str, int]:
+def _hash_file(path: Path, most: int) -> tuple[str, int]:
     """Of the content, through links: what they lead to is what would run. And how long it is, at most so much."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:
@@ -332,18 +332,18 @@ def _digest(path: Path, most: int) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _reason(error: OSError) -> str:
+def _explain_error(error: OSError) -> str:
     return f"it cannot be read: {error.filename}: {error.strerror}"
 
 
-def _listed(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "")
 
 
-def _real(path: Path) -> str:
-    return _text(os.path.realpath(path))
+def _resolve_path(path: Path) -> str:
+    return _encode_path(os.path.realpath(path))
 
 
-def _text(path: str) -> str:
+def _encode_path(path: str) -> str:
     """A path that JSON can hold, whatever bytes it has, and no two paths the same."""
     return os.fsencode(path).replace(b"\\", b"\\\\").decode(errors="backslashreplace")

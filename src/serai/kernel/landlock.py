@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 import struct
@@ -30,7 +31,7 @@ EVERYTHING = max(_ALL.values())
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
-def abi_version() -> int:
+def get_abi_version() -> int:
     """Which version the kernel has; 0 for none, or when it is switched off."""
     try:
         return syscall("landlock_create_ruleset", None, 0, _VERSION)
@@ -40,12 +41,14 @@ def abi_version() -> int:
 
 def can_scope_signals() -> bool:
     """Whether a process can be kept from sending signals to those outside, and from their abstract sockets."""
-    return abi_version() >= _SCOPES_SINCE
+    return get_abi_version() >= _SCOPES_SINCE
 
 
 def restrict(allowed: Iterable[tuple[str, int]] = ()) -> None:
     """From now on: only these paths, each with its rights; by default no file at all. It must have no_new_privs already."""
     known = syscall("landlock_create_ruleset", None, 0, _VERSION, what="Landlock")
+    if known < 1:  # answered by a filter above us
+        raise OSError(errno.EOPNOTSUPP, "Landlock: it has no version")
     everything = _ALL[max(since for since in _ALL if since <= known)]
     attributes = [everything]
     if known >= _NETWORK_SINCE:

@@ -43,7 +43,7 @@ def is_supported() -> bool:
     return MACHINE in _ARCHITECTURES
 
 
-def one_of(argument: int, values: Iterable[int], refusal: str) -> tuple[Test, ...]:
+def build_value_tests(argument: int, values: Iterable[int], refusal: str) -> tuple[Test, ...]:
     """Tests that allow a call with one of these values as that argument."""
     return (*((argument, EQUAL, value, "allow", "") for value in values), (argument, AT_LEAST, 0, refusal, refusal))
 
@@ -59,34 +59,34 @@ def assemble(
     steps: list[tuple[int, int, str, str]] = []  # operation, operand, and where to go on yes and on no: a label, or the next step
     labels: dict[str, int] = {}
 
-    def step(operation: int, operand: int, yes: str = "", no: str = "") -> None:
+    def add_step(operation: int, operand: int, yes: str = "", no: str = "") -> None:
         steps.append((operation, operand, yes, no))
 
-    def distance(label: str, at: int) -> int:
+    def compute_distance(label: str, at: int) -> int:
         return labels[label] - at - 1 if label else 0
 
-    step(_LOAD, _ARCH_AT)
-    step(EQUAL, architecture, "", "kill")  # the other interface of the same kernel has other numbers
-    step(_LOAD, _NUMBER_AT)
+    add_step(_LOAD, _ARCH_AT)
+    add_step(EQUAL, architecture, "", "kill")  # the other interface of the same kernel has other numbers
+    add_step(_LOAD, _NUMBER_AT)
     if machine == "x86_64":
-        step(AT_LEAST, _X32, "deny")
+        add_step(AT_LEAST, _X32, "deny")
     for table, verdict in calls:
         for columns in table.values():
             if columns[column] >= 0:
-                step(EQUAL, columns[column], verdict)
+                add_step(EQUAL, columns[column], verdict)
     for name, (columns, tests) in by_argument.items():
         if columns[column] >= 0:
-            step(EQUAL, columns[column], "", f"not {name}")
+            add_step(EQUAL, columns[column], "", f"not {name}")
             for argument, operation, operand, yes, no in tests:
-                step(_LOAD, _ARGUMENTS_AT + 8 * argument)
-                step(operation, operand, yes, no)
+                add_step(_LOAD, _ARGUMENTS_AT + 8 * argument)
+                add_step(operation, operand, yes, no)
             labels[f"not {name}"] = len(steps)
-    step(_RETURN, _VERDICTS[otherwise])
+    add_step(_RETURN, _VERDICTS[otherwise])
     for name, value in _VERDICTS.items():
         labels[name] = len(steps)
-        step(_RETURN, value)
+        add_step(_RETURN, value)
     return b"".join(
-        struct.pack("=HBBI", operation, distance(yes, at), distance(no, at), operand)
+        struct.pack("=HBBI", operation, compute_distance(yes, at), compute_distance(no, at), operand)
         for at, (operation, operand, yes, no) in enumerate(steps)
     )
 

@@ -150,7 +150,7 @@ def open_tree(path: str, attributes: int = 0, *, recursive: bool = True) -> int:
     return found
 
 
-def new_mount(kind: str, attributes: int = 0, **options: str) -> int:
+def create_mount(kind: str, attributes: int = 0, **options: str) -> int:
     """A fresh file system of a kind such as `proc`, hung up nowhere yet. A descriptor of it."""
     made = syscall("fsopen", kind.encode(), _CLOEXEC, what=f"a new {kind}")
     try:

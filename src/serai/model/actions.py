@@ -43,9 +43,9 @@ class Display(msgspec.Struct, frozen=True, tag="display"):
     text: str
     source: str = ""
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """As it is shown: each line with the guest's name (spec zot 7.24)."""
-        return _prefixed(self.source, self.text)
+        return _prefix_lines(self.source, self.text)
 
 
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
@@ -55,9 +55,9 @@ class Notice(msgspec.Struct, frozen=True, tag="notice"):
     level: Level = "info"
     source: str = ""
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """As it is shown: one note line per line (spec zot 4.5, 7.28)."""
-        return _prefixed(self.source, self.text)
+        return _prefix_lines(self.source, self.text)
 
 
 class Panel(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -169,7 +169,7 @@ Action = (
 )
 
 
-def anchor_of(text: str) -> Anchor:
+def parse_anchor(text: str) -> Anchor:
     """What `top-right` or `Bottom_Left` means (spec piglet 6.11). Other words mean nothing; of two for one side the last counts."""
     anchor = Anchor()
     for word in re.split("[-_]", text.strip().lower()):
@@ -181,7 +181,7 @@ def anchor_of(text: str) -> Anchor:
     return anchor
 
 
-def width_of(text: str) -> Width:
+def parse_width(text: str) -> Width:
     """What `50%` or `40` means (spec piglet 6.11); all else is the usual width."""
     found = _WIDTH.fullmatch(text.strip())
     amount = int(found[1]) if found is not None else 0
@@ -191,7 +191,7 @@ def width_of(text: str) -> Width:
     return Width(amount, "percent" if percent else "characters")
 
 
-def _prefixed(source: str, text: str) -> list[str]:
+def _prefix_lines(source: str, text: str) -> list[str]:
     return [f"[{source}] {line}" if source else line for line in text.split("\n")]
 
 
@@ -221,17 +221,17 @@ class ScreenState(msgspec.Struct, frozen=True):
         """The board after this action; what passes by and leaves nothing behind changes nothing."""
         match action:
             case SetStatus(key, text):
-                return replace(self, statuses=_put(self.statuses, key, text))
+                return replace(self, statuses=_put_text(self.statuses, key, text))
             case SetWidget():
-                return replace(self, widgets=self._placed(action))
+                return replace(self, widgets=self._place_widget(action))
             case ShowOverlay(overlay):
-                return replace(self, overlays=(*self._overlays_but(overlay.key), overlay))
+                return replace(self, overlays=(*self._drop_overlay(overlay.key), overlay))
             case CloseOverlay(key):
-                return replace(self, overlays=self._overlays_but(key))
+                return replace(self, overlays=self._drop_overlay(key))
             case OpenPanel(panel):
                 return replace(self, panel=panel)
             case ClosePanel(panel):
-                return replace(self, panel=None) if _is(self.panel, panel) else self
+                return replace(self, panel=None) if _is_same_panel(self.panel, panel) else self
             case SetTitle(text):
                 return replace(self, title=text) if text else self
             case AttachImage(image):
@@ -245,25 +245,25 @@ class ScreenState(msgspec.Struct, frozen=True):
             case _:
                 return self
 
-    def submitted(self) -> ScreenState:
+    def submit(self) -> ScreenState:
         """The board after the person's prompt has gone out, and its image with it."""
         return replace(self, image=None, input="")
 
-    def _placed(self, widget: SetWidget) -> dict[Placement, dict[str, str]]:
+    def _place_widget(self, widget: SetWidget) -> dict[Placement, dict[str, str]]:
         """The last word for a key counts, wherever it was before."""
         return {
-            place: _put(texts, widget.key, widget.content if place == widget.placement else "")
+            place: _put_text(texts, widget.key, widget.content if place == widget.placement else "")
             for place, texts in self.widgets.items()
         }
 
-    def _overlays_but(self, key: str) -> tuple[Overlay, ...]:
+    def _drop_overlay(self, key: str) -> tuple[Overlay, ...]:
         return tuple(overlay for overlay in self.overlays if overlay.key != key)
 
 
-def _put(texts: dict[str, str], key: str, text: str) -> dict[str, str]:
+def _put_text(texts: dict[str, str], key: str, text: str) -> dict[str, str]:
     """With this text in the place that the key has, or at the end; without the key when the text is empty."""
     return {name: old for name, old in (texts | {key: text}).items() if old}
 
 
-def _is(first: Panel | None, second: Panel) -> bool:
+def _is_same_panel(first: Panel | None, second: Panel) -> bool:
     return first is not None and (first.id, first.owner) == (second.id, second.owner)

@@ -62,11 +62,11 @@ class PersonRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def answer_with(self, respond: Respond) -> None:
         """Whoever raises it says once how the answer gets back."""
-        self._way_back()[:] = [respond]
+        self._get_callbacks()[:] = [respond]
 
     @property
     def answered(self) -> bool:
-        return not self._way_back()
+        return not self._get_callbacks()
 
     async def decide(self, decision: Decision) -> None:
         """Answer it; a second answer is an error, whoever was first counts. An answer of the wrong kind uses nothing up."""
@@ -74,18 +74,18 @@ class PersonRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             kinds = " or ".join(kind.__name__ for kind in self.takes)
             raise TypeError(f"the answer to {type(self).__name__} {self.id} is {kinds}, not {type(decision).__name__}")
         try:
-            respond = self._way_back().pop()  # taken before it is called: nobody comes in between
+            respond = self._get_callbacks().pop()  # taken before it is called: nobody comes in between
         except IndexError:
             raise Closed("it was answered or withdrawn already", who=self.agent, id=self.id) from None
         await respond(decision)
 
     def withdraw(self) -> bool:
         """Nobody waits for its answer any more; False when it has one."""
-        way, there = self._way_back(), not self.answered
+        way, there = self._get_callbacks(), not self.answered
         way.clear()
         return there
 
-    def _way_back(self) -> list[Respond]:
+    def _get_callbacks(self) -> list[Respond]:
         """Holds the callback until the answer takes it. Stamped copies share it, so that they are answered once between them."""
         way: list[Respond] = self.__dict__.setdefault("way_back", [])
         return way
@@ -94,14 +94,14 @@ class PersonRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 Asked = TypeVar("Asked", bound=PersonRequest)
 
 
-def with_run_stamps(ask: Asked, *, session: str = "", routing: Mapping[str, str] | None = None) -> Asked:
+def stamp_request(ask: Asked, *, session: str = "", routing: Mapping[str, str] | None = None) -> Asked:
     """The same ask with the stamps of its run where it has none of its own (spec agents 5.2 G7); an empty stamp is none.
 
     It and the copy have one way back: whichever is answered, both are.
     """
     own = {name: stamp for name, stamp in ask.routing.items() if stamp}
     copy = msgspec.structs.replace(ask, session=ask.session or session, routing={**(routing or {}), **own})
-    copy.__dict__["way_back"] = ask._way_back()
+    copy.__dict__["way_back"] = ask._get_callbacks()
     return copy
 
 
@@ -198,42 +198,42 @@ def parse_questions(arguments: Any) -> tuple[QuestionItem, ...]:
 
     One question or several; in a list, numbered, or as JSON text; options as objects or bare labels. What is none is left out.
     """
-    given = _unpacked(arguments)
+    given = _unpack(arguments)
     if isinstance(given, dict) and given.get("questions") is not None:
-        given = _unpacked(given["questions"])
-    items = (_item(question) for question in _listed(given, one=("question", "header", "options")))
+        given = _unpack(given["questions"])
+    items = (_parse_item(question) for question in _to_list(given, one=("question", "header", "options")))
     return tuple(item for item in items if item is not None)
 
 
-def _item(question: object) -> QuestionItem | None:
+def _parse_item(question: object) -> QuestionItem | None:
     if not isinstance(question, dict):
-        return QuestionItem(text) if (text := _text(question)) else None
-    header = _text(question.get("header"))
-    options = _listed(_unpacked(question.get("options")), one=("label",))
-    choices = tuple(choice for choice in map(_choice, options) if choice is not None)
-    text = _text(question.get("question")) or header
+        return QuestionItem(text) if (text := _to_text(question)) else None
+    header = _to_text(question.get("header"))
+    options = _to_list(_unpack(question.get("options")), one=("label",))
+    choices = tuple(choice for choice in map(_parse_choice, options) if choice is not None)
+    text = _to_text(question.get("question")) or header
     return QuestionItem(text, header, choices, question.get("multiSelect") in (True, "true")) if text or choices else None
 
 
-def _choice(option: object) -> QuestionOption | None:
+def _parse_choice(option: object) -> QuestionOption | None:
     if isinstance(option, dict):
-        label, description = _text(option.get("label")), _text(option.get("description"))
+        label, description = _to_text(option.get("label")), _to_text(option.get("description"))
     else:
-        label, description = _text(option), ""
+        label, description = _to_text(option), ""
     return QuestionOption(label, description) if label else None
 
 
-def _listed(given: object, *, one: Sequence[str]) -> list[object]:
+def _to_list(given: object, *, one: Sequence[str]) -> list[object]:
     """A list, or the list that is meant: numbered values, or the one thing that has such keys, or a bare text."""
     if isinstance(given, list | tuple):
         return list(given)
     if isinstance(given, dict) and not any(key in given for key in one):
-        numbered = {number: value for key, value in given.items() if (number := _number(str(key))) is not None}
+        numbered = {number: value for key, value in given.items() if (number := _parse_number(str(key))) is not None}
         return [numbered[number] for number in sorted(numbered)]
     return [] if given is None else [given]
 
 
-def _unpacked(given: object) -> object:
+def _unpack(given: object) -> object:
     """A list or an object may come as its JSON text; any other text is itself."""
     if not isinstance(given, str):
         return given
@@ -244,7 +244,7 @@ def _unpacked(given: object) -> object:
     return value if isinstance(value, list | dict) else given
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     """Labels are often numbers; a list or an object is no text."""
     if isinstance(value, bool):
         return str(value).lower()  # as JSON has it
@@ -256,10 +256,10 @@ def _text(value: object) -> str:
 
 def format_questions(items: Sequence[QuestionItem]) -> str:
     """The questions with their options, numbered from 1 as `parse_typed_answer` counts them."""
-    return "\n\n".join(map(_shown, items)) or NO_QUESTIONS
+    return "\n\n".join(map(_format_item, items)) or NO_QUESTIONS
 
 
-def _shown(item: QuestionItem) -> str:
+def _format_item(item: QuestionItem) -> str:
     asked = f"[{item.header}] {item.text}" if item.header and item.header != item.text else item.text
     if item.several:
         asked += " (one or several, separated by commas)"
@@ -275,27 +275,27 @@ def parse_typed_answer(item: QuestionItem, text: str) -> str | list[str] | None:
     if not text.strip():
         return None
     if not item.several:
-        return _option(item, text) or text
-    if (whole := _option(item, text)) is not None:  # its label may have a comma
+        return _find_label(item, text) or text
+    if (whole := _find_label(item, text)) is not None:  # its label may have a comma
         return [whole]
     parts = [part.strip() for part in text.split(",")]
-    return list(dict.fromkeys(_option(item, part) or part for part in parts if part)) or None
+    return list(dict.fromkeys(_find_label(item, part) or part for part in parts if part)) or None
 
 
-def answer_of_option(item: QuestionItem, index: int) -> str | None:
+def get_option_label(item: QuestionItem, index: int) -> str | None:
     """What a button answers; None without such an option. Its index counts from 0, a typed number from 1 (spec agents 1.13)."""
     return item.choices[index].label if 0 <= index < len(item.choices) else None
 
 
-def _option(item: QuestionItem, text: str) -> str | None:
+def _find_label(item: QuestionItem, text: str) -> str | None:
     """The label that a number or a label means, or None."""
-    number = _number(text)
-    if number is not None and (label := answer_of_option(item, number - 1)) is not None:
+    number = _parse_number(text)
+    if number is not None and (label := get_option_label(item, number - 1)) is not None:
         return label
     word = text.strip().casefold()
     return next((choice.label for choice in item.choices if choice.label.strip().casefold() == word), None)
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     digits = text.strip()
     return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None

@@ -262,7 +262,7 @@ def event_kind(event: Event | type[EventBase]) -> str:
 
 
 def is_fragment(event: object) -> bool:
-    """Whether `merged` may make one of it and another."""
+    """Whether `merge_fragments` may make one of it and another."""
     return isinstance(event, _DELTAS)
 
 

@@ -119,13 +119,13 @@ class CallbackSurface:
         return bool(self._by_tool) or self._approval is not None or self._question is not None
 
     def answers(self, request: Approval | Question) -> bool:
-        return self._handler(request) is not None
+        return self._find_handler(request) is not None
 
-    def _handler(self, request: Approval | Question) -> Handler | None:
+    def _find_handler(self, request: Approval | Question) -> Handler | None:
         return self._by_tool.get(request.tool, self._question if isinstance(request, Question) else self._approval)
 
     async def ask(self, request: Approval | Question) -> Decision:
-        handler = self._handler(request)
+        handler = self._find_handler(request)
         if handler is None:
             return Deny(f"nobody is there to {'answer' if isinstance(request, Question) else 'approve'} it")
         decision = handler(request)
@@ -136,15 +136,15 @@ class CallbackSurface:
         return decision
 
     def act(self, action: Action) -> None:
-        _hand(self._action, action)
+        _call_handler(self._action, action)
 
     def tell(self, event: Event) -> None:
-        _hand(self._message, event)
+        _call_handler(self._message, event)
         if isinstance(event, TurnEnded):
-            _hand(self._completion, event.result)
+            _call_handler(self._completion, event.result)
 
 
-def _hand(handler: Callable[[Told], object] | None, value: Told) -> None:
+def _call_handler(handler: Callable[[Told], object] | None, value: Told) -> None:
     """Nobody who tells a surface something is to suffer from it."""
     if handler is None:
         return
@@ -194,12 +194,12 @@ class ScriptedSurface:
             await asyncio.sleep(self._delay)
         if isinstance(request, Approval) and request.tool in self.always:
             return Allow(request.call.arguments)
-        decision = self._next(request) or await self._past_the_end(request)
+        decision = self._take_answer(request) or await self._answer_by_default(request)
         if isinstance(request, Approval) and isinstance(decision, Allow) and decision.remember != "once":
             self.always.add(request.tool)
         return decision
 
-    def _next(self, request: Approval | Question) -> Decision | None:
+    def _take_answer(self, request: Approval | Question) -> Decision | None:
         fitting = (Answer,) if isinstance(request, Question) else (Allow, Deny)
         for place, answer in enumerate(self._answers):
             if callable(answer) or isinstance(answer, fitting):
@@ -207,7 +207,7 @@ class ScriptedSurface:
                 return answer(request) if callable(answer) else answer
         return None
 
-    async def _past_the_end(self, request: Approval | Question) -> Decision:
+    async def _answer_by_default(self, request: Approval | Question) -> Decision:
         match self._default, request:
             case Allow(arguments=msgspec.UNSET) as allow, Approval(call=call):
                 return msgspec.structs.replace(allow, arguments=call.arguments)

@@ -11,130 +11,120 @@ from typing import Literal
 
 import msgspec
 
-from serai.plugins import grants
+from serai.plugins import grants, targets
 from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import HostApi, ManifestError, Permission, PluginManifest, Surface, Target, check
-from serai.plugins.targets import (
-    Parsed,
-    broad,
-    covers,
-    intersects,
-    label,
-    names_private,
-    request_matches,
-    usable_request,
-    usable_websocket,
-    websocket_matches,
-)
 
 _Test = Callable[[Permission], bool]
 
 
-def binding_refusal(record: ResolvedPlugin) -> str:
-    return grants.binding(record.grants, identity=record.identity, digest=record.digest, version=record.version)
+def find_binding_refusal(record: ResolvedPlugin) -> str:
+    return grants.find_binding_fault(record.grants, identity=record.identity, digest=record.digest, version=record.version)
 
 
-def enabled(record: ResolvedPlugin, surface: Surface) -> str:
+def find_surface_refusal(record: ResolvedPlugin, surface: Surface) -> str:
     """Whether the person has left it on; asked before any permission (spec yoi 14, 15.2)."""
     return "" if surface in record.enabled_surfaces else f"plugin {surface} surface is not enabled"
 
 
-def tool_refusal(record: ResolvedPlugin, name: str) -> str:
+def find_tool_refusal(record: ResolvedPlugin, name: str) -> str:
     """Spec yoi 11.1."""
     declared = next((one for one in record.manifest.tools if one.name == name), None)
     if declared is None:
-        return binding_refusal(record) or "requested tool is not declared by plugin manifest"
+        return find_binding_refusal(record) or "requested tool is not declared by plugin manifest"
     return (
-        binding_refusal(record)
-        or _both(record, "surfaces.tool permission", _is_surface("tool"))
-        or _both(record, f"tool permission for `{name}`", lambda held: allows_tool(held, name))
+        find_binding_refusal(record)
+        or _find_missing(record, "surfaces.tool permission", _make_surface_test("tool"))
+        or _find_missing(record, f"tool permission for `{name}`", lambda held: allows_tool(held, name))
         or (
-            _both(record, "external_write permission", lambda held: held.kind == "external_write")
+            _find_missing(record, "external_write permission", lambda held: held.kind == "external_write")
             if declared.external_write
             else ""
         )
     )
 
 
-def service_refusal(record: ResolvedPlugin, name: str) -> str:
+def find_service_refusal(record: ResolvedPlugin, name: str) -> str:
     """Spec yoi 11.2."""
-    return _named(record, "service", name)
+    return _find_named_refusal(record, "service", name)
 
 
-def ingress_refusal(record: ResolvedPlugin, name: str) -> str:
+def find_ingress_refusal(record: ResolvedPlugin, name: str) -> str:
     """Spec yoi 11.3."""
-    return _named(record, "ingress", name)
+    return _find_named_refusal(record, "ingress", name)
 
 
-def host_api_refusal(record: ResolvedPlugin, api: HostApi) -> str:
+def find_api_refusal(record: ResolvedPlugin, api: HostApi) -> str:
     """Spec yoi 11.4."""
     return (
-        binding_refusal(record)
-        or _both(record, f"host_api.{api} permission", lambda held: held.kind == "host_api" and held.api == api)
-        or _backed(record, api)
+        find_binding_refusal(record)
+        or _find_missing(record, f"host_api.{api} permission", lambda held: held.kind == "host_api" and held.api == api)
+        or _find_scope_refusal(record, api)
     )
 
 
-def _backed(record: ResolvedPlugin, api: HostApi) -> str:
+def _find_scope_refusal(record: ResolvedPlugin, api: HostApi) -> str:
     """Whether there is anything that it may be used for."""
     if api == "fs":
         return "" if any(grant.usable for grant in record.grants.fs) else "granted host_api.fs scope allowlist is missing"
-    usable: Callable[[Target], bool] = usable_request if api == "request" else usable_websocket
-    declared, granted = _targets(record, api)
+    usable: Callable[[Target], bool] = targets.is_usable_request if api == "request" else targets.is_usable_websocket
+    declared, granted = _get_targets(record, api)
     if not any(usable(target) for target in declared):
         return f"manifest host_api.{api} target declaration is missing"
     return "" if any(usable(target) for target in granted) else f"enabled host_api.{api} grants are missing"
 
 
-def request_refusal(record: ResolvedPlugin, method: str, url: Parsed) -> str:
+def find_request_refusal(record: ResolvedPlugin, method: str, url: targets.ParsedUrl) -> str:
     """One target of the manifest and, for itself, one of the grants (spec yoi 4.3 steps 13 and 14)."""
-    return binding_refusal(record) or _target(
-        record, "request", f"{method} {url.safe}", lambda target: request_matches(target, method, url)
+    return find_binding_refusal(record) or _find_target_refusal(
+        record, "request", f"{method} {url.safe}", lambda target: targets.request_matches(target, method, url)
     )
 
 
-def websocket_refusal(record: ResolvedPlugin, url: Parsed) -> str:
-    return binding_refusal(record) or _target(record, "websocket", url.safe, lambda target: websocket_matches(target, url))
+def find_websocket_refusal(record: ResolvedPlugin, url: targets.ParsedUrl) -> str:
+    return find_binding_refusal(record) or _find_target_refusal(
+        record, "websocket", url.safe, lambda target: targets.websocket_matches(target, url)
+    )
 
 
-def private_ok(record: ResolvedPlugin, api: HostApi, url: Parsed, method: str = "") -> bool:
+def allows_private(record: ResolvedPlugin, api: HostApi, url: targets.ParsedUrl, method: str = "") -> bool:
     """Whether a grant that lets this URL through lets it go to a private, loopback or link-local address too (rule.027).
 
     Of `request` the method counts where it is given.
     """
-    if binding_refusal(record):
+    if find_binding_refusal(record):
         return False
     matching = (
         target
-        for target in _targets(record, api)[1]
-        if (request_matches(target, method, url) if method and api == "request" else websocket_matches(target, url))
+        for target in _get_targets(record, api)[1]
+        if (targets.request_matches(target, method, url) if method and api == "request" else targets.websocket_matches(target, url))
     )
-    return any(target.private or names_private(target, url) for target in matching)
+    return any(target.private or targets.names_private(target, url) for target in matching)
 
 
-def _target(record: ResolvedPlugin, api: HostApi, where: str, matches: Callable[[Target], bool]) -> str:
-    declared, granted = _targets(record, api)
+def _find_target_refusal(record: ResolvedPlugin, api: HostApi, where: str, matches: Callable[[Target], bool]) -> str:
+    declared, granted = _get_targets(record, api)
     if not any(map(matches, declared)):
         return f"host_api.{api} target {where} is not declared by the plugin manifest"
     kind = "request" if api == "request" else "WebSocket"
     return "" if any(map(matches, granted)) else f"host_api.{api} target {where} is not covered by enabled {kind} grants"
 
 
-def _targets(record: ResolvedPlugin, api: HostApi) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
+def _get_targets(record: ResolvedPlugin, api: HostApi) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
     if api == "request":
         return record.manifest.request, record.grants.request
     return (record.manifest.websocket, record.grants.websocket) if api == "websocket" else ((), ())
 
 
-def _named(record: ResolvedPlugin, kind: Surface, name: str) -> str:
+def _find_named_refusal(record: ResolvedPlugin, kind: Surface, name: str) -> str:
     return (
-        binding_refusal(record)
-        or _both(record, f"surfaces.{kind} permission", _is_surface(kind))
-        or _both(record, f"{kind} permission for `{name}`", lambda held: held.kind == kind and held.name == name)
+        find_binding_refusal(record)
+        or _find_missing(record, f"surfaces.{kind} permission", _make_surface_test(kind))
+        or _find_missing(record, f"{kind} permission for `{name}`", lambda held: held.kind == kind and held.name == name)
     )
 
 
-def _is_surface(surface: Surface) -> _Test:
+def _make_surface_test(surface: Surface) -> _Test:
     return lambda held: held.kind == "surface" and held.surface == surface
 
 
@@ -144,7 +134,7 @@ def allows_tool(held: Permission, name: str) -> bool:
     return held.kind == "tool" and held.name == name
 
 
-def _both(record: ResolvedPlugin, what: str, test: _Test) -> str:
+def _find_missing(record: ResolvedPlugin, what: str, test: _Test) -> str:
     """Requested by the manifest and granted, whichever is missing first."""
     if not _holds(record.manifest.permissions, test):
         return f"requested {what} is missing"
@@ -218,40 +208,41 @@ def inspect(record: ResolvedPlugin) -> Inspection:
     on = frozenset(record.enabled_surfaces)
     manifest = record.manifest
     return Inspection(
-        runtime=_runtime(record),
-        host_apis=tuple(_host_apis(record)),
+        runtime=_build_runtime_row(record),
+        host_apis=tuple(_iter_api_rows(record)),
         tools=tuple(
-            _tool(record, tool.name, external_write=tool.external_write) for tool in (manifest.tools if "tool" in on else ())
+            _build_tool_row(record, tool.name, external_write=tool.external_write)
+            for tool in (manifest.tools if "tool" in on else ())
         ),
-        services=tuple(_named_row(record, "service", one.name) for one in (manifest.services if "service" in on else ())),
-        ingresses=tuple(_named_row(record, "ingress", one.name) for one in (manifest.ingresses if "ingress" in on else ())),
+        services=tuple(_build_named_row(record, "service", one.name) for one in (manifest.services if "service" in on else ())),
+        ingresses=tuple(_build_named_row(record, "ingress", one.name) for one in (manifest.ingresses if "ingress" in on else ())),
     )
 
 
-def _runtime(record: ResolvedPlugin) -> RuntimeRow:
+def _build_runtime_row(record: ResolvedPlugin) -> RuntimeRow:
     manifest = record.manifest
     try:
         check(manifest)
     except ManifestError as error:
-        return RuntimeRow(eligible=False, status=_status(manifest), diagnostic=str(error))
+        return RuntimeRow(eligible=False, status=_format_runtime(manifest), diagnostic=str(error))
     if manifest.runtime is None:
         needed = any(surface in record.enabled_surfaces for surface in _RUN)
         why = "plugin manifest declares no runtime" if needed else None
-        return RuntimeRow(eligible=not needed, status=_status(manifest), diagnostic=why)
-    return RuntimeRow(eligible=True, status=_status(manifest))
+        return RuntimeRow(eligible=not needed, status=_format_runtime(manifest), diagnostic=why)
+    return RuntimeRow(eligible=True, status=_format_runtime(manifest))
 
 
-def _status(manifest: PluginManifest) -> str:
+def _format_runtime(manifest: PluginManifest) -> str:
     return "none" if manifest.runtime is None else f"{manifest.runtime.kind}/{manifest.runtime.world}"
 
 
-def _tool(record: ResolvedPlugin, name: str, *, external_write: bool) -> ToolRow:
-    why = tool_refusal(record, name)
+def _build_tool_row(record: ResolvedPlugin, name: str, *, external_write: bool) -> ToolRow:
+    why = find_tool_refusal(record, name)
     return ToolRow(
         name=name,
         permission=f"tool.{name}",
         requested=_allows(record.manifest.permissions, name),
-        granted=_allows(record.grants.permissions, name) and not binding_refusal(record),
+        granted=_allows(record.grants.permissions, name) and not find_binding_refusal(record),
         eligible=not why,
         diagnostic=why or None,
         external_write=external_write,
@@ -262,68 +253,72 @@ def _allows(permissions: Iterable[Permission], name: str) -> bool:
     return any(allows_tool(held, name) for held in permissions)
 
 
-def _named_row(record: ResolvedPlugin, kind: Literal["service", "ingress"], name: str) -> NamedRow:
-    why = service_refusal(record, name) if kind == "service" else ingress_refusal(record, name)
+def _build_named_row(record: ResolvedPlugin, kind: Literal["service", "ingress"], name: str) -> NamedRow:
+    why = find_service_refusal(record, name) if kind == "service" else find_ingress_refusal(record, name)
     wanted = Permission(kind=kind, name=name)
     return NamedRow(
         name=name,
         permission=wanted.label,
         requested=wanted in record.manifest.permissions,
-        granted=wanted in record.grants.permissions and not binding_refusal(record),
+        granted=wanted in record.grants.permissions and not find_binding_refusal(record),
         eligible=not why,
         diagnostic=why or None,
     )
 
 
-def _host_apis(record: ResolvedPlugin) -> Iterator[HostRow]:
+def _iter_api_rows(record: ResolvedPlugin) -> Iterator[HostRow]:
     apis: tuple[HostApi, ...] = ("request", "websocket", "fs")
     for api in apis:
         wanted = Permission(kind="host_api", api=api)
         requested, granted = wanted in record.manifest.permissions, wanted in record.grants.permissions
         if requested or granted:
-            why = host_api_refusal(record, api)
-            bound = granted and not binding_refusal(record)
+            why = find_api_refusal(record, api)
+            bound = granted and not find_binding_refusal(record)
             yield HostRow(permission=wanted.label, requested=requested, granted=bound, eligible=not why, diagnostic=why or None)
-    yield from _target_rows(record, "request", record.manifest.request, record.grants.request)
-    yield from _target_rows(record, "websocket", record.manifest.websocket, record.grants.websocket)
+    yield from _iter_target_rows(record, "request", record.manifest.request, record.grants.request)
+    yield from _iter_target_rows(record, "websocket", record.manifest.websocket, record.grants.websocket)
 
 
-def _target_rows(record: ResolvedPlugin, api: _Api, declared: tuple[Target, ...], granted: tuple[Target, ...]) -> Iterator[HostRow]:
-    unbound = binding_refusal(record)
+def _iter_target_rows(
+    record: ResolvedPlugin, api: _Api, declared: tuple[Target, ...], granted: tuple[Target, ...]
+) -> Iterator[HostRow]:
+    unbound = find_binding_refusal(record)
     for target in declared:
-        yield _declared(target, () if unbound else granted, api, unbound)
+        yield _build_declared_row(target, () if unbound else granted, api, unbound)
     for target in granted:
-        yield _granted(target, declared, api, unbound)
+        yield _build_granted_row(target, declared, api, unbound)
 
 
-def _declared(target: Target, granted: tuple[Target, ...], api: _Api, unbound: str) -> HostRow:
-    met = any(intersects(target, grant, api) for grant in granted)
+def _build_declared_row(target: Target, granted: tuple[Target, ...], api: _Api, unbound: str) -> HostRow:
+    met = any(targets.intersects(target, grant, api) for grant in granted)
     said = []
     if not met:
         said.append(unbound or f"no enabled {api} grant matches this target")
-    elif not any(covers(grant, target, api) for grant in granted):
+    elif not any(targets.covers(grant, target, api) for grant in granted):
         said.append(f"enabled {api} grants cover only a part of this target")
-    return _row(f"host_api.{api} target", target, api, requested=True, granted=met, eligible=met, said=said)
+    return _build_host_row(f"host_api.{api} target", target, api, requested=True, granted=met, eligible=met, said=said)
 
 
-def _granted(target: Target, declared: tuple[Target, ...], api: _Api, unbound: str) -> HostRow:
-    met = any(intersects(target, one, api) for one in declared)
+def _build_granted_row(target: Target, declared: tuple[Target, ...], api: _Api, unbound: str) -> HostRow:
+    met = any(targets.intersects(target, one, api) for one in declared)
     said = []
     if not met:
         said.append(f"enabled {api} grant has no matching manifest declaration")
     elif unbound:
         said.append(unbound)
-    elif not any(covers(one, target, api) for one in declared):
+    elif not any(targets.covers(one, target, api) for one in declared):
         said.append(f"only the part of this grant that the manifest declares counts for {api}")
     name = f"host_api.{api} grant" if met else f"host_api.{api} grant-only"
-    return _row(name, target, api, requested=met, granted=not unbound, eligible=met and not unbound, said=said)
+    return _build_host_row(name, target, api, requested=met, granted=not unbound, eligible=met and not unbound, said=said)
 
 
-def _row(name: str, target: Target, api: _Api, *, requested: bool, granted: bool, eligible: bool, said: list[str]) -> HostRow:
-    if broad(target):
+def _build_host_row(
+    name: str, target: Target, api: _Api, *, requested: bool, granted: bool, eligible: bool, said: list[str]
+) -> HostRow:
+    if targets.is_broad(target):
         said = [*said, f"broad {api} target"]
     return HostRow(
-        permission=f"{name} {label(target, api)}",
+        permission=f"{name} {targets.format_target(target, api)}",
         requested=requested,
         granted=granted,
         eligible=eligible,

@@ -7,7 +7,6 @@ begin a line of its own.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -16,8 +15,9 @@ import msgspec
 
 from serai.plugins.manifest import Permission, PluginManifest, Surface, Target, check_permission, check_targets, is_safe_id
 from serai.plugins.package import Package
-from serai.plugins.targets import label
-from serai.plugins.untrusted_text import bounded, display_text, json_value
+from serai.plugins.targets import format_target
+from serai.plugins.untrusted_text import bound_text, to_display_text, to_json_value
+from serai.toml_writer import to_toml
 
 Source = Literal["user", "project", "builtin"]
 SOURCES: tuple[Source, ...] = ("user", "project", "builtin")
@@ -79,15 +79,11 @@ class ResolvedPlugin(msgspec.Struct, frozen=True, kw_only=True):
     grants: Grants = Grants()
     config: Any = None
 
-    @property
-    def local_id(self) -> str:
-        return self.manifest.id
-
 
 _DIGEST = "sha256:"
 
 
-def pinned(pin: str, digest: str) -> bool:
+def is_pinned(pin: str, digest: str) -> bool:
     """Whether a pin means this digest: with its prefix and to the letter (spec yoi 7.1)."""
     return pin.startswith(_DIGEST) and len(pin) > len(_DIGEST) and pin == digest
 
@@ -99,7 +95,7 @@ def split_identity(text: str) -> tuple[Source, str] | None:
     return (known, local) if known is not None and colon and is_safe_id(local) else None
 
 
-def binding(grants: Grants, *, identity: str, digest: str, version: str) -> str:
+def find_binding_fault(grants: Grants, *, identity: str, digest: str, version: str) -> str:
     """Why these grants are not for this package, or nothing.
 
     Empty ones need no binding, and give nothing (spec yoi 10.1 step 5).
@@ -114,7 +110,7 @@ def binding(grants: Grants, *, identity: str, digest: str, version: str) -> str:
         return "plugin grant package id binding does not match enabled package"
     if not grants.digest:
         return "plugin grant is missing a deterministic digest binding"
-    if not pinned(grants.digest, digest):
+    if not is_pinned(grants.digest, digest):
         return "plugin grant digest binding does not match enabled package digest"
     if not grants.version:
         return "plugin grant is missing an exact package version binding"
@@ -129,14 +125,10 @@ def check_grants(grants: Grants) -> None:
     check_targets(grants.websocket, "websocket")
 
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
-_DOTS = 20  # in a text: a line with more than 50 is refused by whoever reads it
-_SCALARS = ("id", "version", "digest", "surfaces")
 _LISTS = ("request", "websocket", "fs")
 
 
-def enablement_of(record: ResolvedPlugin) -> Enablement:
+def to_enablement(record: ResolvedPlugin) -> Enablement:
     """The enablement that resolves to this record."""
     declared = record.manifest.declared
     return Enablement(
@@ -149,171 +141,133 @@ def enablement_of(record: ResolvedPlugin) -> Enablement:
     )
 
 
-def enablement_toml(of: Enablement | ResolvedPlugin) -> str:
+def format_enablement(of: Enablement | ResolvedPlugin) -> str:
     """One `[[plugins.enabled]]` with its grants. A `ValueError` says of a `config` that TOML has no form for it."""
-    enablement = of if isinstance(of, Enablement) else enablement_of(of)
-    enablement = msgspec.structs.replace(enablement, config=json_value(enablement.config))
-    text = "".join(f"{line}\n" for line in _lines(enablement))
+    enablement = of if isinstance(of, Enablement) else to_enablement(of)
+    enablement = msgspec.structs.replace(enablement, config=to_json_value(enablement.config))
+    text = "".join(f"{line}\n" for line in _iter_lines(enablement))
     read = msgspec.convert(tomllib.loads(text)["plugins"]["enabled"][0], Enablement)
-    if read != enablement or _exactly(read.config) != _exactly(enablement.config):
+    if read != enablement or _encode_exactly(read.config) != _encode_exactly(enablement.config):
         raise ValueError("the enablement cannot be written as TOML")
     return text
 
 
-def _exactly(config: Any) -> bytes:
+def _encode_exactly(config: Any) -> bytes:
     return msgspec.json.encode(config, order="deterministic")  # where true is not 1, nor 1 1.0
 
 
-def grants_toml(enablements: Iterable[Enablement]) -> str:
+def format_grants(enablements: Iterable[Enablement]) -> str:
     """A whole file of them, which switches plugins on."""
-    return "\n".join(["[feature.plugins]\nenabled = true\n", *map(enablement_toml, enablements)])
+    return "\n".join(["[feature.plugins]\nenabled = true\n", *map(format_enablement, enablements)])
 
 
-def _lines(enablement: Enablement) -> Iterator[str]:
-    said = msgspec.to_builtins(enablement)
+def _iter_lines(enablement: Enablement) -> Iterator[str]:
+    written = msgspec.to_builtins(enablement)
     yield "[[plugins.enabled]]"
-    yield from (f"{key} = {_value(said[key])}" for key in _SCALARS if key in said)
+    yield from _iter_scalars(written)
     if enablement.config is not None:
-        yield f"config = {_value(enablement.config)}"
-    grants = said.get("grants", {})
+        yield f"config = {to_toml(enablement.config, few_dots=True)}"
+    grants = written.get("grants", {})
     if not grants:
         return
     yield ""
     yield "[plugins.enabled.grants]"
-    yield from (f"{key} = {_value(grants[key])}" for key in _SCALARS if key in grants)
+    yield from _iter_scalars(grants)
     if permissions := grants.get("permissions"):
         yield "permissions = ["
-        yield from (f"  {_value(permission)}," for permission in permissions)
+        yield from (f"  {to_toml(permission, few_dots=True)}," for permission in permissions)
         yield "]"
     for name in _LISTS:
         for table in grants.get(name, ()):
             yield ""
             yield f"[[plugins.enabled.grants.{name}]]"
-            yield from (f"{key} = {_value(value)}" for key, value in table.items())
+            yield from _iter_scalars(table, table)
 
 
-def _value(value: Any) -> str:
-    """Inline, on one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return _float(value)
-    if isinstance(value, Mapping):
-        inside = ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items())
-        return f"{{ {inside} }}" if inside else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    raise ValueError("TOML has no null: leave the key out")
-
-
-def _float(value: float) -> str:
-    text = repr(value)  # `1.0`, `1e+16`, `1e-07`: all of them TOML too
-    return text if "." in text or "e" in text else f"{text}.0"
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _string(key)
-
-
-def _string(text: str) -> str:
-    """Basic, on one line; all that cannot be seen is written as what it is."""
-    many = text.count(".") > _DOTS
-    return '"' + "".join(_character(character, many) for character in text) + '"'
-
-
-def _character(character: str, many: bool) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isprintable() and not (many and character == "."):
-        return character
-    code = ord(character)
-    return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
+def _iter_scalars(table: Mapping[str, Any], keys: Iterable[str] = ("id", "version", "digest", "surfaces")) -> Iterator[str]:
+    return (f"{key} = {to_toml(table[key], few_dots=True)}" for key in keys if key in table)
 
 
 _LONGEST = 160  # bytes of a stranger's text in a line
 _UNIT = 1000
 
 
-def contents_diff(old: Package | ResolvedPlugin, new: Package) -> list[str]:
+def diff_contents(old: Package | ResolvedPlugin, new: Package) -> list[str]:
     """From the old to the new; empty if the contents are the same. A record has no files, so only their digest is compared."""
     if old.digest == new.digest:
         return []
-    lines = list(_manifests(old.manifest, new.manifest))
-    files = list(_files(old.files, new.files)) if isinstance(old, Package) else []
-    return lines + (files or [f"~ contents ({_digest(old.digest)} -> {_digest(new.digest)})"])
+    lines = list(_diff_manifests(old.manifest, new.manifest))
+    files = list(_diff_files(old.files, new.files)) if isinstance(old, Package) else []
+    return lines + (files or [f"~ contents ({_shorten_digest(old.digest)} -> {_shorten_digest(new.digest)})"])
 
 
-def _manifests(old: PluginManifest, new: PluginManifest) -> Iterator[str]:
+def _diff_manifests(old: PluginManifest, new: PluginManifest) -> Iterator[str]:
     for key in ("id", "version", "name", "description"):
         if getattr(old, key) != getattr(new, key):
-            yield f"{key} {_said(getattr(old, key))} -> {_said(getattr(new, key))}"
-    if _runtime(old) != _runtime(new):
-        yield f"runtime {_runtime(old)} -> {_runtime(new)}"
-    yield from _sets("surface", sorted(old.declared), sorted(new.declared))
-    yield from _tables("tool", _by(old.tools, "name"), _by(new.tools, "name"))
-    yield from _tables("service", _by(old.services, "name"), _by(new.services, "name"))
-    yield from _tables("ingress", _by(old.ingresses, "name"), _by(new.ingresses, "name"))
-    yield from _tables("hook", _by(old.hooks, "id"), _by(new.hooks, "id"))
-    yield from _sets("permission", [one.label for one in old.permissions], [one.label for one in new.permissions])
-    yield from _sets("request target", _requests(old.request), _requests(new.request))
-    yield from _sets("websocket target", _websockets(old.websocket), _websockets(new.websocket))
+            yield f"{key} {_format_text(getattr(old, key))} -> {_format_text(getattr(new, key))}"
+    if _format_runtime(old) != _format_runtime(new):
+        yield f"runtime {_format_runtime(old)} -> {_format_runtime(new)}"
+    yield from _diff_sets("surface", sorted(old.declared), sorted(new.declared))
+    yield from _diff_tables("tool", _index_by(old.tools, "name"), _index_by(new.tools, "name"))
+    yield from _diff_tables("service", _index_by(old.services, "name"), _index_by(new.services, "name"))
+    yield from _diff_tables("ingress", _index_by(old.ingresses, "name"), _index_by(new.ingresses, "name"))
+    yield from _diff_tables("hook", _index_by(old.hooks, "id"), _index_by(new.hooks, "id"))
+    yield from _diff_sets("permission", [one.label for one in old.permissions], [one.label for one in new.permissions])
+    yield from _diff_sets("request target", _format_requests(old.request), _format_requests(new.request))
+    yield from _diff_sets("websocket target", _format_websockets(old.websocket), _format_websockets(new.websocket))
 
 
-def _sets(what: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
+def _diff_sets(what: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
     before, after = dict.fromkeys(old), dict.fromkeys(new)
-    yield from (f"+ {what} {_said(one)}" for one in after if one not in before)
-    yield from (f"- {what} {_said(one)}" for one in before if one not in after)
+    yield from (f"+ {what} {_format_text(one)}" for one in after if one not in before)
+    yield from (f"- {what} {_format_text(one)}" for one in before if one not in after)
 
 
-def _tables(what: str, old: Mapping[str, dict[str, Any]], new: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    yield from _sets(what, old, new)
+def _diff_tables(what: str, old: Mapping[str, dict[str, Any]], new: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    yield from _diff_sets(what, old, new)
     for name, table in new.items():
         if name in old and old[name] != table:
             keys = sorted(key for key in {**table, **old[name]} if table.get(key) != old[name].get(key))
-            yield f"~ {what} {_said(name)} ({', '.join(keys)})"
+            yield f"~ {what} {_format_text(name)} ({', '.join(keys)})"
 
 
-def _by(items: Iterable[msgspec.Struct], key: str) -> dict[str, dict[str, Any]]:
+def _index_by(items: Iterable[msgspec.Struct], key: str) -> dict[str, dict[str, Any]]:
     return {getattr(item, key): msgspec.to_builtins(item) for item in items}
 
 
-def _files(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> Iterator[str]:
+def _diff_files(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> Iterator[str]:
     for path in sorted({**old, **new}):
         if path not in old:
-            yield f"+ {_said(path)} ({_size(len(new[path]))})"
+            yield f"+ {_format_text(path)} ({_format_size(len(new[path]))})"
         elif path not in new:
-            yield f"- {_said(path)} ({_size(len(old[path]))})"
+            yield f"- {_format_text(path)} ({_format_size(len(old[path]))})"
         elif old[path] != new[path]:
-            before, after = _size(len(old[path])), _size(len(new[path]))
-            yield f"~ {_said(path)} ({f'{before} -> {after}' if before != after else f'{after}, other contents'})"
+            before, after = _format_size(len(old[path])), _format_size(len(new[path]))
+            yield f"~ {_format_text(path)} ({f'{before} -> {after}' if before != after else f'{after}, other contents'})"
 
 
-def _runtime(manifest: PluginManifest) -> str:
-    return "none" if manifest.runtime is None else _said(f"{manifest.runtime.world} {manifest.runtime.component}")
+def _format_runtime(manifest: PluginManifest) -> str:
+    return "none" if manifest.runtime is None else _format_text(f"{manifest.runtime.world} {manifest.runtime.component}")
 
 
-def _requests(targets: Iterable[Target]) -> list[str]:
-    return [label(target, "request") for target in targets]
+def _format_requests(targets: Iterable[Target]) -> list[str]:
+    return [format_target(target, "request") for target in targets]
 
 
-def _websockets(targets: Iterable[Target]) -> list[str]:
-    return [label(target, "websocket") for target in targets]
+def _format_websockets(targets: Iterable[Target]) -> list[str]:
+    return [format_target(target, "websocket") for target in targets]
 
 
-def _said(text: str) -> str:
+def _format_text(text: str) -> str:
     """A stranger's words within one line of ours."""
-    return bounded(" ".join(display_text(text).split()), _LONGEST) or '""'
+    return bound_text(" ".join(to_display_text(text).split()), _LONGEST) or '""'
 
 
-def _digest(digest: str) -> str:
+def _shorten_digest(digest: str) -> str:
     return digest[: len("sha256:") + 12] + "…"
 
 
-def _size(size: float) -> str:
+def _format_size(size: float) -> str:
     if size < _UNIT:
         return f"{size:.0f} B"
     for unit in ("kB", "MB"):
@@ -323,20 +277,20 @@ def _size(size: float) -> str:
     return f"{size / _UNIT:.1f} GB"
 
 
-def requested_lines(manifest: PluginManifest) -> list[str]:
+def format_requested(manifest: PluginManifest) -> list[str]:
     """What a plugin asks for, a line each."""
-    lines = [f"permission {_said(one.label)}" for one in manifest.permissions]
-    lines += [f"request target {_said(text)}" for text in _requests(manifest.request)]
-    return lines + [f"websocket target {_said(text)}" for text in _websockets(manifest.websocket)]
+    lines = [f"permission {_format_text(one.label)}" for one in manifest.permissions]
+    lines += [f"request target {_format_text(text)}" for text in _format_requests(manifest.request)]
+    return lines + [f"websocket target {_format_text(text)}" for text in _format_websockets(manifest.websocket)]
 
 
-def granted_lines(grants: Grants) -> list[str]:
+def format_granted(grants: Grants) -> list[str]:
     """What grants give, likewise."""
-    lines = [f"permission {_said(one.label)}" for one in grants.permissions]
+    lines = [f"permission {_format_text(one.label)}" for one in grants.permissions]
     private: Callable[[Target], str] = lambda target: " [private addresses too]" if target.private else ""  # noqa: E731
-    lines += [f"request target {_said(label(one, 'request'))}{private(one)}" for one in grants.request]
-    lines += [f"websocket target {_said(label(one, 'websocket'))}{private(one)}" for one in grants.websocket]
-    return lines + [f"fs {_said(one.root)} {','.join(one.operations) or 'nothing'}" for one in grants.fs]
+    lines += [f"request target {_format_text(format_target(one, 'request'))}{private(one)}" for one in grants.request]
+    lines += [f"websocket target {_format_text(format_target(one, 'websocket'))}{private(one)}" for one in grants.websocket]
+    return lines + [f"fs {_format_text(one.root)} {','.join(one.operations) or 'nothing'}" for one in grants.fs]
 
 
 def propose_enablement(

@@ -38,17 +38,17 @@ class GrantsFile:
             return ()
         except OSError as error:
             raise BadSettings(f"cannot be read: {error.strerror}", who=str(self.path), hint="make it readable for you") from None
-        return self._parsed(content)
+        return self._parse(content)
 
     def put(self, enablement: Enablement) -> None:
         """Have it there, in place of what was granted to that plugin before."""
-        with self._file.locked():
+        with self._file.lock():
             others = [one for one in self.read() if one.id != enablement.id]
             self._write((*others, enablement))
 
     def drop(self, id: str) -> bool:
         """Take from a plugin what it was granted; whether there was something."""
-        with self._file.locked():
+        with self._file.lock():
             known = self.read()
             left = tuple(one for one in known if one.id != id)
             if len(left) == len(known):
@@ -56,7 +56,7 @@ class GrantsFile:
             self._write(left)
         return True
 
-    def _parsed(self, content: bytes) -> tuple[Enablement, ...]:
+    def _parse(self, content: bytes) -> tuple[Enablement, ...]:
         try:
             return resolution.read_plugin_settings(tomllib.loads(content.decode())).enabled
         except (ValueError, RecursionError, BadSettings) as error:
@@ -65,8 +65,8 @@ class GrantsFile:
 
     def _write(self, enablements: Sequence[Enablement]) -> None:
         """What is written is read back before it takes the old one's place."""
-        text = (_HEAD + grants.grants_toml(enablements)).encode()
-        if self._parsed(text) != tuple(enablements):
+        text = (_HEAD + grants.format_grants(enablements)).encode()
+        if self._parse(text) != tuple(enablements):
             hint = "take --print and write it into config.toml yourself"
             raise NotWritten("what is to be granted cannot be written there", who=str(self.path), hint=hint)
         self._file.write(text)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from serai.plugins.bounds import DOCUMENT
-from serai.plugins.untrusted_text import DEEPEST, bounded, convert, json_value, quoted, read_toml
+from serai.plugins.untrusted_text import DEEPEST, bound_text, convert, quote, read_toml, to_json_value
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 KEYWORDS = ("type", "title", "description", "properties", "required", "additionalProperties", "items", "enum")
@@ -22,19 +22,19 @@ _ONLY = {"properties": "object", "required": "object", "additionalProperties": "
 
 def check_schema(schema: Any) -> None:
     """Node by node; a `ValueError` begins with the path of the node, such as `$.properties.query: …`."""
-    _node(schema, "$", DEEPEST)
+    _check_node(schema, "$", DEEPEST)
     if schema["type"] != "object":
         raise ValueError("$: the root schema must have the type `object`")
 
 
-def _node(node: Any, path: str, depth: int) -> None:
+def _check_node(node: Any, path: str, depth: int) -> None:
     if depth < 0:
         raise ValueError("$: the schema is nested too deep")
     if not isinstance(node, Mapping):
         raise ValueError(f"{path}: a schema must be an object")  # noqa: TRY004 - of somebody else's text
     for key in node:
         if key not in KEYWORDS:
-            raise ValueError(f"{path}: unsupported schema keyword {quoted(key)}")
+            raise ValueError(f"{path}: unsupported schema keyword {quote(key)}")
     kind = node.get("type")
     if "type" not in node:
         raise ValueError(f"{path}: a schema must have a `type`")
@@ -46,17 +46,17 @@ def _node(node: Any, path: str, depth: int) -> None:
     for key in ("title", "description"):
         if not isinstance(node.get(key, ""), str):
             raise ValueError(f"{path}: `{key}` must be a string")  # noqa: TRY004
-    _required(node, path)
-    _enum(node, path)
-    for name, inner in _below(node, path):
-        _node(inner, f"{path}.{name}", depth - 1)
+    _check_required(node, path)
+    _check_enum(node, path)
+    for name, inner in _list_children(node, path):
+        _check_node(inner, f"{path}.{name}", depth - 1)
 
 
-def _below(node: Mapping[str, Any], path: str) -> list[tuple[str, Any]]:
+def _list_children(node: Mapping[str, Any], path: str) -> list[tuple[str, Any]]:
     properties, others = node.get("properties", {}), node.get("additionalProperties", False)
     if not isinstance(properties, Mapping):
         raise ValueError(f"{path}: `properties` must be an object")  # noqa: TRY004
-    found = [(f"properties.{_step(name)}", inner) for name, inner in properties.items()]
+    found = [(f"properties.{_format_step(name)}", inner) for name, inner in properties.items()]
     if not isinstance(others, bool):
         found.append(("additionalProperties", others))
     if "items" in node:
@@ -64,11 +64,11 @@ def _below(node: Mapping[str, Any], path: str) -> list[tuple[str, Any]]:
     return found
 
 
-def _step(name: str) -> str:
+def _format_step(name: str) -> str:
     return name if name.isprintable() and len(name) <= 80 else "…"
 
 
-def _required(node: Mapping[str, Any], path: str) -> None:
+def _check_required(node: Mapping[str, Any], path: str) -> None:
     required = node.get("required", [])
     if not isinstance(required, list | tuple) or not all(isinstance(name, str) for name in required):
         raise ValueError(f"{path}: `required` must be an array of strings")
@@ -76,10 +76,10 @@ def _required(node: Mapping[str, Any], path: str) -> None:
         raise ValueError(f"{path}: `required` has an entry twice")
     properties = node.get("properties", required)
     if isinstance(properties, Mapping | list | tuple) and (lost := [name for name in required if name not in properties]):
-        raise ValueError(f"{path}: `required` has {quoted(lost[0])}, which is not among the properties")
+        raise ValueError(f"{path}: `required` has {quote(lost[0])}, which is not among the properties")
 
 
-def _enum(node: Mapping[str, Any], path: str) -> None:
+def _check_enum(node: Mapping[str, Any], path: str) -> None:
     if "enum" not in node:
         return
     values = node["enum"]
@@ -224,7 +224,7 @@ class ManifestError(ValueError):
     """The text is no usable manifest; the message is the reason, in the protocol's words where it has some."""
 
     def __init__(self, message: str, kind: Trouble = "malformed") -> None:
-        super().__init__(bounded(message, MESSAGE - len("…".encode())).replace("\n", " "))
+        super().__init__(bound_text(message, MESSAGE - len("…".encode())).replace("\n", " "))
         self.kind: Trouble = kind
 
 
@@ -233,7 +233,7 @@ def parse(text: bytes) -> PluginManifest:
     if len(text) > DOCUMENT:
         raise ManifestError(f"plugin.toml exceeds {DOCUMENT} bytes", "bounds")
     try:
-        said = json_value(read_toml(text), dates=False)
+        said = to_json_value(read_toml(text), dates=False)
         if type(version := said.get("schema_version")) is int and version != 1:  # its other keys may be of another time too
             said = {"schema_version": version, "id": "-", "name": "-", "version": "-"}
         manifest = convert(said, PluginManifest)
@@ -251,15 +251,15 @@ def _check_keys(said: dict[str, Any]) -> None:
     for table, unknown in (("request", ("private",)), ("websocket", ("methods", "private"))):
         for number, target in enumerate(said.get(table, ())):
             if key := next((key for key in unknown if key in target), ""):
-                raise ValueError(f"{table}[{number}]: there is no key {quoted(key)}")
+                raise ValueError(f"{table}[{number}]: there is no key {quote(key)}")
 
 
-def argv(manifest: object, folder: str) -> tuple[str, ...]:  # noqa: ARG001 - what the host's readers take
+def build_argv(manifest: object, folder: str) -> tuple[str, ...]:  # noqa: ARG001 - what the host's readers take
     """No command line: a worker of ours runs it."""
     return ()
 
 
-def with_enabled(text: bytes, enabled: bool) -> bytes:  # noqa: ARG001
+def set_enabled(text: bytes, enabled: bool) -> bytes:  # noqa: ARG001
     raise ValueError("a plugin has no switch of its own: `serai guest grant` and `serai guest revoke` say whether it is on")
 
 
@@ -302,7 +302,7 @@ def check_package(manifest: PluginManifest, paths: Collection[str]) -> None:
         raise ManifestError("plugin component runtime artifact is not in the package")
     for hook in manifest.hooks:
         if hook.file not in paths:
-            raise ManifestError(f"plugin hook file of {quoted(hook.id)} is not in the package")
+            raise ManifestError(f"plugin hook file of {quote(hook.id)} is not in the package")
 
 
 def is_safe_id(text: str) -> bool:
@@ -326,7 +326,7 @@ def _check_once(names: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ManifestError(f"plugin manifest has the {what} {quoted(name)} twice")
+            raise ManifestError(f"plugin manifest has the {what} {quote(name)} twice")
         seen.add(name)
 
 
@@ -352,11 +352,11 @@ def _check_tools(tools: Iterable[Tool]) -> None:
         if not 0 < len(tool.name.encode(errors="replace")) <= _NAME or " " in tool.name or not tool.name.isprintable():
             raise ManifestError(f"plugin tool name must be 1-{_NAME} bytes without whitespace and control characters")
         if not 0 <= tool.timeout_ms <= TIMEOUT_MOST:
-            raise ManifestError(f"plugin tool {quoted(tool.name)}: timeout_ms is 0 to {TIMEOUT_MOST}", "bounds")
+            raise ManifestError(f"plugin tool {quote(tool.name)}: timeout_ms is 0 to {TIMEOUT_MOST}", "bounds")
         try:
             check_schema(tool.input_schema)
         except ValueError as error:
-            raise ManifestError(f"plugin tool {quoted(tool.name)} input_schema: {error}") from None
+            raise ManifestError(f"plugin tool {quote(tool.name)} input_schema: {error}") from None
     _check_once((tool.name for tool in tools), "tool name")
 
 

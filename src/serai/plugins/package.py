@@ -73,15 +73,15 @@ def read(data: bytes, bounds: Bounds = DEFAULT) -> dict[str, bytes]:
     if len(data) > bounds.package:
         raise BadArchive("bounds", f"plugin package is larger than {bounds.package} bytes")
     first: BadArchive | None = None
-    for end in islice(_ends(data), _ENDS):
+    for end in islice(_find_ends(data), _ENDS):
         try:
-            return _files(data, _entries(data, end, bounds))
+            return _read_files(data, _read_entries(data, end, bounds))
         except BadArchive as error:  # what looks like an end record may be a part of the content
             first = first or error
     raise first or BadArchive("malformed", "plugin package has no zip end record in its last 65557 bytes")
 
 
-def _ends(data: bytes) -> Iterator[int]:
+def _find_ends(data: bytes) -> Iterator[int]:
     """Where end records may begin. Only one of them can be real: see the top. A comment reaches to the very end."""
     at = data.find(_END_MARK, max(0, len(data) - _END_WITHIN))
     while at >= 0:
@@ -90,7 +90,7 @@ def _ends(data: bytes) -> Iterator[int]:
         at = data.find(_END_MARK, at + 1)
 
 
-def _entries(data: bytes, end: int, bounds: Bounds) -> list[_Entry]:
+def _read_entries(data: bytes, end: int, bounds: Bounds) -> list[_Entry]:
     """The directory, which ends where its record begins."""
     _, disk, begun_on, here, count, size, start, _ = _END.unpack_from(data, end)
     if data[max(0, end - _LOCATOR) :][:4] == _LOCATOR_MARK or _MANY in (here, count) or _LARGE in (size, start):
@@ -119,7 +119,7 @@ def _entries(data: bytes, end: int, bounds: Bounds) -> list[_Entry]:
     if at != end:
         raise BadArchive("malformed", "plugin package central directory is malformed")
     _check_sizes(found, bounds)
-    return _in_a_row(data, found, start)
+    return _locate_contents(data, found, start)
 
 
 def _check_sizes(entries: list[_Entry], bounds: Bounds) -> None:
@@ -139,7 +139,7 @@ def _check_sizes(entries: list[_Entry], bounds: Bounds) -> None:
         raise BadArchive("bounds", f"plugin package expands to more than {bounds.expanded} bytes")
 
 
-def _in_a_row(data: bytes, entries: list[_Entry], directory: int) -> list[_Entry]:
+def _locate_contents(data: bytes, entries: list[_Entry], directory: int) -> list[_Entry]:
     """With `start` where the content begins. The entries follow each other without a gap and without lying over each other."""
     found, at = [], 0
     for entry in sorted(entries, key=lambda entry: entry.start):
@@ -174,17 +174,17 @@ def _is_zip64(extra: bytes) -> bool:
     return False
 
 
-def _files(data: bytes, entries: list[_Entry]) -> dict[str, bytes]:
-    names = [_name(entry) for entry in entries]  # all, before anything is inflated
+def _read_files(data: bytes, entries: list[_Entry]) -> dict[str, bytes]:
+    names = [_read_name(entry) for entry in entries]  # all, before anything is inflated
     check_names(name.removesuffix("/") for name in names)
     return {
-        name: _content(data, entry)
+        name: _read_content(data, entry)
         for name, entry in zip(names, entries, strict=True)
         if not name.endswith("/")  # a folder is where its files are (spec yoi 7 [R])
     }
 
 
-def _name(entry: _Entry) -> str:
+def _read_name(entry: _Entry) -> str:
     """The normalised path; a folder's ends with a slash."""
     if entry.type == _LINK:
         raise BadArchive("traversal", "plugin package contains a symlink entry")
@@ -195,18 +195,18 @@ def _name(entry: _Entry) -> str:
     folder = name.endswith("/")
     if entry.type not in ((0, _FOLDER) if folder else (0, _FILE)) or (folder and (entry.size or entry.packed > 2)):
         raise BadArchive("malformed", "plugin package contains an entry that is no regular file")
-    return f"{entry_path(name[:-1])}/" if folder else entry_path(name)
+    return f"{check_entry_path(name[:-1])}/" if folder else check_entry_path(name)
 
 
-def _content(data: bytes, entry: _Entry) -> bytes:
+def _read_content(data: bytes, entry: _Entry) -> bytes:
     raw = data[entry.start : entry.start + entry.packed]
-    content = raw if entry.method == _STORED else _inflated(raw, entry.size)
+    content = raw if entry.method == _STORED else _inflate(raw, entry.size)
     if entry.crc and zlib.crc32(content) != entry.crc:  # the origin writes 0 for all of them (spec yoi 7.2)
         raise BadArchive("malformed", "plugin package entry does not match its CRC")
     return content
 
 
-def _inflated(raw: bytes, size: int) -> bytes:
+def _inflate(raw: bytes, size: int) -> bytes:
     """Exactly so many bytes, and never more in memory."""
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
@@ -221,7 +221,7 @@ def _inflated(raw: bytes, size: int) -> bytes:
 # -- names ------------------------------------------------------------------------------------------------------------------------
 
 
-def entry_path(name: str) -> str:
+def check_entry_path(name: str) -> str:
     """The path of an entry, which has one form only: what is not in it is no path of a package."""
     drive = len(name) > 1 and name[1] == ":" and name[0].isascii() and name[0].isalpha()
     if not name or "\0" in name or "\\" in name or name[0] in "/~" or drive:
@@ -247,7 +247,7 @@ def check_names(names: Iterable[str]) -> None:
 # -- writing ----------------------------------------------------------------------------------------------------------------------
 
 
-def packed_size(files: Mapping[str, bytes]) -> int:
+def compute_packed_size(files: Mapping[str, bytes]) -> int:
     """How long the archive of these files is."""
     names = sum(len(path.encode()) for path in files)
     return sum(map(len, files.values())) + 2 * names + len(files) * (_LOCAL.size + _CENTRAL.size) + _END.size
@@ -255,7 +255,7 @@ def packed_size(files: Mapping[str, bytes]) -> int:
 
 def pack(files: Mapping[str, bytes]) -> bytes:
     """The archive of these files: the same files, the same bytes (spec yoi 7.2). With true CRCs, so that other tools take it."""
-    check_names(map(entry_path, files))
+    check_names(map(check_entry_path, files))
     parts: list[bytes] = []
     directory: list[bytes] = []
     at = 0
@@ -288,7 +288,7 @@ class Package:
 
 def open_files(files: Mapping[str, bytes], bounds: Bounds = DEFAULT) -> Package:
     """The package of these files, its manifest parsed and checked; a `ValueError` says what is wrong, `BadArchive` of its form."""
-    check_names(map(entry_path, files))
+    check_names(map(check_entry_path, files))
     if len(files) > bounds.entries:
         raise BadArchive("bounds", f"plugin package has more than {bounds.entries} entries")
     if any(len(content) > bounds.file for content in files.values()):
@@ -302,10 +302,10 @@ def open_files(files: Mapping[str, bytes], bounds: Bounds = DEFAULT) -> Package:
         raise BadArchive("bounds", f"plugin.toml is larger than {MANIFEST_MOST} bytes")
     manifest = _manifest.parse(text)
     _manifest.check_package(manifest, files.keys())
-    return Package(files, manifest, digest(files))
+    return Package(files, manifest, compute_digest(files))
 
 
-def digest(files: Mapping[str, bytes]) -> str:
+def compute_digest(files: Mapping[str, bytes]) -> str:
     """Of the contents, whatever file they came in (spec yoi 7.1). The order is that of the paths' bytes (spec yoi 21.23)."""
     total = sha256(_DOMAIN)
     for path, content in sorted((path.encode(), content) for path, content in files.items()):
@@ -313,6 +313,6 @@ def digest(files: Mapping[str, bytes]) -> str:
     return f"{_PREFIX}{total.hexdigest()}"
 
 
-def left_out(name: str, *, folder: bool) -> bool:
+def is_left_out(name: str, *, folder: bool) -> bool:
     """What lies in a plugin's folder and belongs to its making, not to the package (spec yoi 7.2)."""
     return name in _LEFT_OUT if folder else name.endswith(ENDING)

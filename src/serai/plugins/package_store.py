@@ -1,4 +1,7 @@
-"""Copies of the plugins that ran, by digest: a session goes on with what it began with, whatever the store has (spec yoi 10.2)."""
+"""The packages of plugins: read from a file or a folder, verified, and kept as copies of those that ran.
+
+Copies go by digest: a session goes on with what it began with, whatever the store has (spec yoi 10.2).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from serai.plugins import package
 from serai.plugins import package as plugins_package
 from serai.plugins.bounds import DEFAULT, Bounds
 from serai.plugins.grants import ResolvedPlugin
-from serai.plugins.package import ENDING, BadArchive, Package, left_out, open_files
+from serai.plugins.package import ENDING, BadArchive, Package, is_left_out, open_files
 
 log = logging.getLogger("serai.host")
 
@@ -28,15 +31,15 @@ _COPY = 1280 * MIB  # more than any settings let a package be
 _COPIES, _COPIES_SIZE = 64, 1024 * MIB  # the newest of them; a session whose copy is gone needs the package itself
 
 
-def copy_of(digest: str, environ: Mapping[str, str] = os.environ) -> Package | None:
+def find_copy(digest: str, environ: Mapping[str, str] = os.environ) -> Package | None:
     """The copy of the package with this digest, if there is one and it is that."""
-    path = _copy(digest, environ)
+    path = _locate_copy(digest, environ)
     if path is None:
         return None
     # Ours, and stored where the package may have been deflated: only the digest says whether it is to be taken.
     bounds = msgspec.structs.replace(DEFAULT, package=_COPY, file=_COPY, expanded=_COPY, entries=65_534)
     try:
-        package = open_files(plugins_package.read(content_of(path, bounds.package, "it is none of ours"), bounds), bounds)
+        package = open_files(plugins_package.read(read_content(path, bounds.package, "it is none of ours"), bounds), bounds)
     except ValueError:
         return None
     return package if package.digest == digest else None
@@ -44,7 +47,7 @@ def copy_of(digest: str, environ: Mapping[str, str] = os.environ) -> Package | N
 
 def keep_copy(package: Package, environ: Mapping[str, str] = os.environ) -> Path | None:
     """Keep what runs, for this user alone, so that a session goes on with it once its file is another. None: it cannot be kept."""
-    path = _copy(package.digest, environ)
+    path = _locate_copy(package.digest, environ)
     if path is None:
         return None
     try:
@@ -64,12 +67,12 @@ def keep_copy(package: Package, environ: Mapping[str, str] = os.environ) -> Path
 def _is_whole(path: Path, package: Package) -> bool:
     """By its size, at every start: to read it would take longer than the start may. Its digest is looked at when it is needed."""
     try:
-        return path.stat().st_size == plugins_package.packed_size(package.files)
+        return path.stat().st_size == plugins_package.compute_packed_size(package.files)
     except FileNotFoundError:
         return False
 
 
-def _copy(digest: str, environ: Mapping[str, str]) -> Path | None:
+def _locate_copy(digest: str, environ: Mapping[str, str]) -> Path | None:
     algorithm, _, hexdigest = digest.partition(":")
     if algorithm != "sha256" or len(hexdigest) != 64 or not set(hexdigest) <= set("0123456789abcdef"):
         return None
@@ -95,7 +98,7 @@ def _trim(folder: Path, newest: Path) -> None:
                 path.unlink()
 
 
-def content_of(path: Path, most: int, too_much: str) -> bytes:
+def read_content(path: Path, most: int, too_much: str) -> bytes:
     """All of a file, which has to be one. Never waits for a pipe of that name, never takes in more than so much."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -104,13 +107,13 @@ def content_of(path: Path, most: int, too_much: str) -> bytes:
                 raise BadArchive("io", "plugin package is not a regular file")
             content = file.read(most + 1)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise make_read_error(path, error) from None
     if len(content) > most:
         raise BadArchive("bounds", too_much)
     return content
 
 
-def unreadable(path: Path, error: OSError) -> BadArchive:
+def make_read_error(path: Path, error: OSError) -> BadArchive:
     return BadArchive("io", f"plugin package cannot be read: {path.name}: {error.strerror}")
 
 
@@ -125,26 +128,26 @@ def read_package(path: Path | str, bounds: Bounds = DEFAULT) -> Package:
     """The package in that file or folder, all of it checked; a `ValueError` says why there is none. What is read is read once."""
     path = Path(os.path.realpath(path))
     if os.path.isdir(path):
-        return open_files(_files_of(path, bounds), bounds)
-    content = content_of(path, bounds.package, f"plugin package is larger than {bounds.package} bytes")
+        return open_files(_read_files(path, bounds), bounds)
+    content = read_content(path, bounds.package, f"plugin package is larger than {bounds.package} bytes")
     return open_files(package.read(content, bounds), bounds)
 
 
-def _files_of(folder: Path, bounds: Bounds) -> dict[str, bytes]:
+def _read_files(folder: Path, bounds: Bounds) -> dict[str, bytes]:
     """What a package of this folder would hold (spec yoi 7.2): no links, no special files, nothing of its making."""
     found: dict[str, bytes] = {}
     left = bounds.expanded
-    for name, path in _walked(folder, bounds.entries):
+    for name, path in _walk(folder, bounds.entries):
         if left < bounds.file:
-            content = content_of(path, left, f"plugin package expands to more than {bounds.expanded} bytes")
+            content = read_content(path, left, f"plugin package expands to more than {bounds.expanded} bytes")
         else:
-            content = content_of(path, bounds.file, f"plugin package entry is larger than {bounds.file} bytes")
-        found[package.entry_path(name)] = content
+            content = read_content(path, bounds.file, f"plugin package entry is larger than {bounds.file} bytes")
+        found[package.check_entry_path(name)] = content
         left -= len(content)
     return found
 
 
-def _walked(folder: Path, most: int) -> Iterator[tuple[str, Path]]:
+def _walk(folder: Path, most: int) -> Iterator[tuple[str, Path]]:
     """Each file by its path from the folder on, not more than so many."""
     waiting, count = [("", folder)], 0
     while waiting:
@@ -153,13 +156,13 @@ def _walked(folder: Path, most: int) -> Iterator[tuple[str, Path]]:
             with os.scandir(path) as listing:
                 inside = sorted(listing, key=lambda entry: entry.name)
         except OSError as error:
-            raise unreadable(path, error) from None
+            raise make_read_error(path, error) from None
         for entry in inside:
             count += 1
             if entry.is_symlink():
                 raise BadArchive("traversal", "plugin directory contains a symlink entry")
             folder_too = entry.is_dir(follow_symlinks=False)
-            if left_out(entry.name, folder=folder_too):
+            if is_left_out(entry.name, folder=folder_too):
                 continue
             if folder_too:
                 waiting.append((f"{above}{entry.name}/", Path(entry.path)))
@@ -172,7 +175,7 @@ def _walked(folder: Path, most: int) -> Iterator[tuple[str, Path]]:
 # -- copies of what ran -----------------------------------------------------------------------------------------------------------
 
 
-def package_for(record: ResolvedPlugin, environ: Mapping[str, str] = os.environ, bounds: Bounds = DEFAULT) -> Package:
+def load_package(record: ResolvedPlugin, environ: Mapping[str, str] = os.environ, bounds: Bounds = DEFAULT) -> Package:
     """The package that this record means: of its file if that still is it, else of the copy; or `BadManifest` (spec yoi 10.2).
 
     What is given back are the bytes that were verified: whoever compiles them does not read again (spec yoi 21.34).
@@ -181,15 +184,15 @@ def package_for(record: ResolvedPlugin, environ: Mapping[str, str] = os.environ,
     try:
         package = read_package(record.package_path, bounds)
         if package.digest == record.digest:
-            return _checked(package, record)
+            return _verify_package(package, record)
     except ValueError as error:
         why = str(error)
-    if (copy := copy_of(record.digest, environ)) is not None:
-        return _checked(copy, record)
+    if (copy := find_copy(record.digest, environ)) is not None:
+        return _verify_package(copy, record)
     raise BadManifest(why, who=record.package_path, hint=GRANT_HINT)
 
 
-def _checked(package: Package, record: ResolvedPlugin) -> Package:
+def _verify_package(package: Package, record: ResolvedPlugin) -> Package:
     """What was granted was granted to what this package says of itself; a plan that was kept may say something else."""
     if package.manifest != record.manifest:
         raise BadManifest("resolved plugin record does not fit its package", who=record.package_path, hint=GRANT_HINT)

@@ -15,10 +15,10 @@ import msgspec
 from serai.errors import BadSettings
 from serai.limits import MIB
 from serai.plugins.bounds import DEFAULT, PRESETS, STACK_MOST, Bounds, Preset
-from serai.plugins.grants import Enablement, ResolvedPlugin, Source, binding, check_grants, pinned, split_identity
+from serai.plugins.grants import Enablement, ResolvedPlugin, Source, check_grants, find_binding_fault, is_pinned, split_identity
 from serai.plugins.manifest import MESSAGE, TIMEOUT_MOST, PluginManifest, Surface, check
 from serai.plugins.package import Package
-from serai.plugins.untrusted_text import convert, json_value, operator_text
+from serai.plugins.untrusted_text import convert, operator_text, to_json_value
 
 Kind = Literal[
     "missing", "duplicate", "ambiguous", "version", "digest", "api", "surface", "grant", "malformed", "traversal", "bounds", "io"
@@ -75,28 +75,28 @@ def resolve(enablement: Enablement, packages: Iterable[DiscoveredPackage]) -> Re
     """The record of one enablement, or why there is none."""
     parts = split_identity(enablement.id)
     if parts is None:
-        return _unnamed(enablement)
+        return _diagnose_id(enablement)
     fitting = [package for package in packages if package.identity == enablement.id]
     if not fitting:
         message = "enabled plugin package was not discovered"
         return PackageDiagnostic(kind="missing", phase="resolution", source=parts[0], identity=enablement.id, message=message)
     found = fitting[0]
     if len(fitting) > 1:
-        return _told(found, "duplicate", "several plugin packages have the enabled identity")
-    if enablement.digest and not pinned(enablement.digest, found.digest):
-        return _told(found, "digest", "enabled plugin digest does not match package digest")
+        return _diagnose(found, "duplicate", "several plugin packages have the enabled identity")
+    if enablement.digest and not is_pinned(enablement.digest, found.digest):
+        return _diagnose(found, "digest", "enabled plugin digest does not match package digest")
     if enablement.version and enablement.version != found.manifest.version:
-        return _told(found, "version", "enabled plugin version does not match package version")
-    if why := binding(enablement.grants, identity=found.identity, digest=found.digest, version=found.manifest.version):
-        return _told(found, "grant", why)
+        return _diagnose(found, "version", "enabled plugin version does not match package version")
+    if why := find_binding_fault(enablement.grants, identity=found.identity, digest=found.digest, version=found.manifest.version):
+        return _diagnose(found, "grant", why)
     declared = found.manifest.declared
     for surface in enablement.surfaces:
         if surface not in declared:
-            return _told(found, "surface", f"enabled plugin requested undeclared surface `{surface}`")
-    return _record(enablement, found, tuple(sorted(set(enablement.surfaces) or declared)))
+            return _diagnose(found, "surface", f"enabled plugin requested undeclared surface `{surface}`")
+    return _build_record(enablement, found, tuple(sorted(set(enablement.surfaces) or declared)))
 
 
-def _record(enablement: Enablement, found: DiscoveredPackage, surfaces: tuple[Surface, ...]) -> ResolvedPlugin:
+def _build_record(enablement: Enablement, found: DiscoveredPackage, surfaces: tuple[Surface, ...]) -> ResolvedPlugin:
     return ResolvedPlugin(
         identity=found.identity,
         source=found.source,
@@ -111,7 +111,7 @@ def _record(enablement: Enablement, found: DiscoveredPackage, surfaces: tuple[Su
     )
 
 
-def _unnamed(enablement: Enablement) -> PackageDiagnostic:
+def _diagnose_id(enablement: Enablement) -> PackageDiagnostic:
     if ":" in enablement.id:
         message = "plugin enablement id is not a valid source-qualified plugin id"
         return PackageDiagnostic(kind="malformed", phase="resolution", identity=enablement.id, message=message)
@@ -119,7 +119,7 @@ def _unnamed(enablement: Enablement) -> PackageDiagnostic:
     return PackageDiagnostic(kind="ambiguous", phase="resolution", identity=enablement.id, message=message)
 
 
-def _told(found: DiscoveredPackage, kind: Kind, message: str) -> PackageDiagnostic:
+def _diagnose(found: DiscoveredPackage, kind: Kind, message: str) -> PackageDiagnostic:
     return PackageDiagnostic(
         kind=kind,
         phase="resolution",
@@ -160,8 +160,8 @@ def applies(enablement: Enablement, record: ResolvedPlugin) -> bool:
     """Whether what it grants, which may be nothing, is for the contents of this record."""
     grants = enablement.grants
     pins = {enablement.digest, grants.digest} - {""}
-    bound = binding(grants, identity=record.identity, digest=record.digest, version=record.version)
-    return all(pinned(pin, record.digest) for pin in pins) and enablement.version in ("", record.version) and not bound
+    bound = find_binding_fault(grants, identity=record.identity, digest=record.digest, version=record.version)
+    return all(is_pinned(pin, record.digest) for pin in pins) and enablement.version in ("", record.version) and not bound
 
 
 def check_record(record: ResolvedPlugin) -> None:
@@ -171,7 +171,7 @@ def check_record(record: ResolvedPlugin) -> None:
         raise ValueError("resolved plugin record does not fit its own manifest")
     if not record.package_path.startswith("/") or (record.source == "project" and record.package_path.count("/") < _IN_PROJECT):
         raise ValueError("resolved plugin record has no path of a package")
-    if why := binding(record.grants, identity=record.identity, digest=record.digest, version=record.version):
+    if why := find_binding_fault(record.grants, identity=record.identity, digest=record.digest, version=record.version):
         raise ValueError(why)
     if undeclared := set(record.enabled_surfaces) - record.manifest.declared:
         raise ValueError(f"enabled plugin requested undeclared surface `{min(undeclared)}`")
@@ -225,9 +225,9 @@ def read_plugin_settings(config: Mapping[str, Any], *, who: str = "config.toml")
 
 
 def _read(config: Mapping[str, Any]) -> PluginSettings:
-    feature = _part(config, "feature", _Feature)
-    plugins = _part(config, "plugins", _Plugins)
-    enabled = tuple(_checked(enablement, number) for number, enablement in enumerate(plugins.enabled))
+    feature = _read_part(config, "feature", _Feature)
+    plugins = _read_part(config, "plugins", _Plugins)
+    enabled = tuple(_check_enablement(enablement, number) for number, enablement in enumerate(plugins.enabled))
     plan = plugins.resolved
     for record in plan.records if plan is not None else ():
         try:
@@ -237,28 +237,28 @@ def _read(config: Mapping[str, Any]) -> PluginSettings:
     return PluginSettings(
         on=feature.plugins.enabled,
         enabled=enabled,
-        bounds=bounds_of(plugins.preset, plugins.bounds),
+        bounds=build_bounds(plugins.preset, plugins.bounds),
         resolved=None if plan is None or plan.empty else plan,
     )
 
 
-def _part(config: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
+def _read_part(config: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
     try:
         return convert(config.get(key, {}), kind)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
 
 
-def _checked(enablement: Enablement, number: int) -> Enablement:
+def _check_enablement(enablement: Enablement, number: int) -> Enablement:
     """What types cannot say; its `config` as JSON has it from here on."""
     try:
         check_grants(enablement.grants)
-        return msgspec.structs.replace(enablement, config=json_value(enablement.config))
+        return msgspec.structs.replace(enablement, config=to_json_value(enablement.config))
     except ValueError as error:
         raise ValueError(f"plugins: enabled[{number}]: {error}") from None
 
 
-def bounds_of(preset: Preset, changes: Mapping[str, Any]) -> Bounds:
+def build_bounds(preset: Preset, changes: Mapping[str, Any]) -> Bounds:
     """The preset's with these changed. No stack is more than 2 MiB: the process would abort."""
     base = msgspec.to_builtins(PRESETS[preset])
     given = {**changes, "fuel": FUEL if changes["fuel"] else 0} if isinstance(changes.get("fuel"), bool) else dict(changes)

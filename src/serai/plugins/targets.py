@@ -22,21 +22,21 @@ _UNICAST = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
-def _parts(url: Parsed) -> tuple[str, str]:
+def _split_url(url: ParsedUrl) -> tuple[str, str]:
     """The authority and what follows it, of the normalised form: there these are unambiguous."""
     rest = url.normalised.partition("://")[2]
     end = next((at for at, letter in enumerate(rest) if letter in "/?#"), len(rest))
     return rest[:end], rest[end:]
 
 
-def authority(url: Parsed) -> str:
+def get_authority(url: ParsedUrl) -> str:
     """Host and explicit port, as the Host header has them."""
-    return _parts(url)[0].rpartition("@")[2]
+    return _split_url(url)[0].rpartition("@")[2]
 
 
-def resource(url: Parsed) -> str:
+def get_resource(url: ParsedUrl) -> str:
     """What is asked for: the normalised path and query. The very thing that was matched is what is sent (spec yoi 21.1)."""
-    return _parts(url)[1].partition("#")[0] or "/"
+    return _split_url(url)[1].partition("#")[0] or "/"
 
 
 def climbs(path: str) -> bool:
@@ -62,7 +62,7 @@ def is_address(host: str) -> bool:
     return True
 
 
-def _within(address: IPv6Address) -> IPv4Address | None:
+def _extract_ipv4(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address that an IPv6 one leads to."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
@@ -75,7 +75,7 @@ def is_private(text: str) -> bool:
     """Whether an address is not one of the public internet's: private, loopback, link-local, multicast, reserved."""
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
-        inner = _within(address)
+        inner = _extract_ipv4(address)
         if inner is None:
             return address not in _UNICAST or not address.is_global
         address = inner
@@ -88,7 +88,7 @@ _SAFE_PATH = 120  # bytes of a path in a message
 _ANY = "*"
 
 
-class Parsed(NamedTuple):
+class ParsedUrl(NamedTuple):
     """A URL by the WHATWG rules: `host` with the brackets of IPv6, `port` the one that is meant, also where it is not written."""
 
     scheme: str
@@ -101,7 +101,7 @@ class Parsed(NamedTuple):
     @property
     def bare(self) -> str:
         """The host as it is compared, resolved and connected to: no brackets, no dots at its end."""
-        return bare_host(self.host)
+        return normalise_host(self.host)
 
     @property
     def safe(self) -> str:
@@ -111,7 +111,7 @@ class Parsed(NamedTuple):
         return f"{self.scheme}://{self.host}{port}{path}{'…' if len(path) < len(self.path) else ''}"
 
 
-def parse_url(text: str) -> Parsed:
+def parse_url(text: str) -> ParsedUrl:
     """The URL as it will be matched and sent (spec yoi 21.1), or a `ValueError` whose text does not repeat it."""
     try:
         from ada_url import URL
@@ -123,35 +123,35 @@ def parse_url(text: str) -> Parsed:
         raise ValueError("it is not a URL") from None
     scheme = url.protocol.removesuffix(":")
     port = int(url.port) if url.port else _PORTS.get(scheme)
-    return Parsed(scheme, url.hostname, port, url.pathname, url.href, bool(url.username or url.password))
+    return ParsedUrl(scheme, url.hostname, port, url.pathname, url.href, bool(url.username or url.password))
 
 
-def bare_host(host: str) -> str:
+def normalise_host(host: str) -> str:
     host = host.rstrip(".")
     return (host[1:-1] if host.startswith("[") and host.endswith("]") else host).lower()
 
 
-def _scheme(target: Target) -> str:
+def _get_scheme(target: Target) -> str:
     return target.scheme.strip().lower()
 
 
-def _methods(target: Target) -> frozenset[str]:
+def _get_methods(target: Target) -> frozenset[str]:
     return frozenset(method.upper() for method in target.methods if method)
 
 
-def _prefixes(target: Target) -> tuple[str, ...] | None:
+def _get_prefixes(target: Target) -> tuple[str, ...] | None:
     """None: any path. A list with nothing in it but empty text is a list all the same, and matches nothing."""
     return tuple(prefix for prefix in target.path_prefixes if prefix) if target.path_prefixes else None
 
 
-def request_matches(target: Target, method: str, url: Parsed) -> bool:
+def request_matches(target: Target, method: str, url: ParsedUrl) -> bool:
     """Scheme, host, port, method and path, all of them; the query is not looked at."""
-    return method.upper() in _methods(target) and websocket_matches(target, url)
+    return method.upper() in _get_methods(target) and websocket_matches(target, url)
 
 
-def websocket_matches(target: Target, url: Parsed) -> bool:
+def websocket_matches(target: Target, url: ParsedUrl) -> bool:
     """The same without a method."""
-    scheme, prefixes = _scheme(target), _prefixes(target)
+    scheme, prefixes = _get_scheme(target), _get_prefixes(target)
     return (
         scheme != ""
         and scheme in (_ANY, url.scheme)
@@ -161,69 +161,69 @@ def websocket_matches(target: Target, url: Parsed) -> bool:
     )
 
 
-def host_matches(target: Target, url: Parsed) -> bool:
-    host = bare_host(target.host)
+def host_matches(target: Target, url: ParsedUrl) -> bool:
+    host = normalise_host(target.host)
     return host != "" and url.bare != "" and host in (_ANY, url.bare)
 
 
-def names_private(target: Target, url: Parsed) -> bool:
+def names_private(target: Target, url: ParsedUrl) -> bool:
     """Whether it names this very address, or `localhost`, so that nobody can be surprised where it leads (rule.027)."""
-    host = bare_host(target.host)
+    host = normalise_host(target.host)
     return host == url.bare and (host == "localhost" or is_address(host))
 
 
-def usable_request(target: Target) -> bool:
+def is_usable_request(target: Target) -> bool:
     """Whether it can let anything through (spec yoi 11.4)."""
-    return _named(target) and not _methods(target).isdisjoint(METHODS)
+    return _is_named(target) and not _get_methods(target).isdisjoint(METHODS)
 
 
-def usable_websocket(target: Target) -> bool:
-    return _named(target) and _scheme(target) in ("ws", "wss", _ANY)
+def is_usable_websocket(target: Target) -> bool:
+    return _is_named(target) and _get_scheme(target) in ("ws", "wss", _ANY)
 
 
-def _named(target: Target) -> bool:
-    return _scheme(target) != "" and bare_host(target.host).strip() != ""
+def _is_named(target: Target) -> bool:
+    return _get_scheme(target) != "" and normalise_host(target.host).strip() != ""
 
 
-def broad(target: Target) -> bool:
+def is_broad(target: Target) -> bool:
     """It changes labels and diagnostics, nothing else."""
-    return _scheme(target) == _ANY or bare_host(target.host) == _ANY or not target.path_prefixes
+    return _get_scheme(target) == _ANY or normalise_host(target.host) == _ANY or not target.path_prefixes
 
 
-def label(target: Target, api: Literal["request", "websocket"]) -> str:
+def format_target(target: Target, api: Literal["request", "websocket"]) -> str:
     """For people: `https://api.example.com GET,POST /v1 [broad-request]`."""
     port = "" if target.port is None else f":{target.port}"
-    parts = [f"{_scheme(target) or '<no-scheme>'}://{target.host.strip().lower() or '<no-host>'}{port}"]
+    parts = [f"{_get_scheme(target) or '<no-scheme>'}://{target.host.strip().lower() or '<no-host>'}{port}"]
     if api == "request":
         parts.append(",".join(method.upper() for method in target.methods if method) or "<no-methods>")
     parts.append(",".join(target.path_prefixes) or _ANY)
-    return " ".join(parts) + (f" [broad-{api}]" if broad(target) else "")
+    return " ".join(parts) + (f" [broad-{api}]" if is_broad(target) else "")
 
 
 def covers(wide: Target, narrow: Target, api: Literal["request", "websocket"]) -> bool:
     """Whether all that `narrow` lets through `wide` does too. Neither counts for anything if it lets nothing through."""
-    paths, inner = _prefixes(wide), _prefixes(narrow)
+    paths, inner = _get_prefixes(wide), _get_prefixes(narrow)
     return (
-        _alive(wide, api)
-        and _alive(narrow, api)
-        and _scheme(wide) in (_ANY, _scheme(narrow))
-        and bare_host(wide.host) in (_ANY, bare_host(narrow.host))
+        _is_alive(wide, api)
+        and _is_alive(narrow, api)
+        and _get_scheme(wide) in (_ANY, _get_scheme(narrow))
+        and normalise_host(wide.host) in (_ANY, normalise_host(narrow.host))
         and wide.port in (None, narrow.port)
-        and (api == "websocket" or _methods(narrow) <= _methods(wide))
+        and (api == "websocket" or _get_methods(narrow) <= _get_methods(wide))
         and (paths is None or (inner is not None and all(prefix.startswith(paths) for prefix in inner)))
     )
 
 
 def intersects(one: Target, other: Target, api: Literal["request", "websocket"]) -> bool:
     """Whether there may be something that both let through."""
-    paths, others = _prefixes(one), _prefixes(other)
+    paths, others = _get_prefixes(one), _get_prefixes(other)
     return (
-        _alive(one, api)
-        and _alive(other, api)
-        and _overlap(_scheme(one), _scheme(other))
-        and _overlap(bare_host(one.host), bare_host(other.host))
+        _is_alive(one, api)
+        and _is_alive(other, api)
+        and _overlaps(_get_scheme(one), _get_scheme(other))
+        and _overlaps(normalise_host(one.host), normalise_host(other.host))
         and (one.port is None or other.port is None or one.port == other.port)
-        and (api == "websocket" or not _methods(one).isdisjoint(_methods(other)))
+        and (api == "websocket" or not _get_methods(one).isdisjoint(_get_methods(other)))
         and (
             paths is None
             or others is None
@@ -233,9 +233,9 @@ def intersects(one: Target, other: Target, api: Literal["request", "websocket"])
     )
 
 
-def _alive(target: Target, api: Literal["request", "websocket"]) -> bool:
-    return _named(target) and _prefixes(target) != () and (api == "websocket" or bool(_methods(target)))
+def _is_alive(target: Target, api: Literal["request", "websocket"]) -> bool:
+    return _is_named(target) and _get_prefixes(target) != () and (api == "websocket" or bool(_get_methods(target)))
 
 
-def _overlap(one: str, other: str) -> bool:
+def _overlaps(one: str, other: str) -> bool:
     return one == other or _ANY in (one, other)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from serai.plain_text import CONTROL, CSI, strip_steering
+from serai.plain_text import CONTROL, CSI, strip_steering, utf8_size
 
 T = TypeVar("T")
 DEEPEST = 64  # tables and lists within each other
@@ -43,11 +43,11 @@ def read_toml(text: bytes) -> dict[str, Any]:
     except (RecursionError, MemoryError):
         raise ValueError(f"nested too deep at bytes 0..{len(text)}") from None
     except ValueError as error:  # also a number of thousands of digits
-        begin, end = _span(decoded, str(error))
+        begin, end = _find_span(decoded, str(error))
         raise ValueError(f"not valid TOML at bytes {begin}..{end}") from None
 
 
-def _span(text: str, message: str) -> tuple[int, int]:
+def _find_span(text: str, message: str) -> tuple[int, int]:
     """From the line and the column that the parser tells, which counts characters."""
     whole = len(text.encode())
     found = _PLACE.search(message)
@@ -67,38 +67,38 @@ def convert(value: object, kind: type[T]) -> T:
         message, where = str(error), ""
         if found := _WHERE.fullmatch(message):
             message, where = found[1], found[2]
-        raise ValueError(f"{where}: {_worded(message)}" if where else _worded(message)) from None
+        raise ValueError(f"{where}: {_reword(message)}" if where else _reword(message)) from None
     except RecursionError:
         raise ValueError("nested too deep") from None
 
 
-def _worded(message: str) -> str:
+def _reword(message: str) -> str:
     if found := _UNKNOWN.fullmatch(message):
-        return f"there is no key {quoted(found[1])}"
+        return f"there is no key {quote(found[1])}"
     if found := _MISSING.fullmatch(message):
-        return f"the key {quoted(found[1])} is missing"
+        return f"the key {quote(found[1])} is missing"
     return "a value that is not known there" if _ENUM.fullmatch(message) else message
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name in an error, if it is harmless and short."""
     return f"`{name}`" if name.isprintable() and len(name) <= _LONGEST else "of that name, which cannot be shown"
 
 
-def json_value(value: Any, *, dates: bool = True, depth: int = DEEPEST) -> Any:
+def to_json_value(value: Any, *, dates: bool = True, depth: int = DEEPEST) -> Any:
     """As JSON has it, dates as RFC 3339 text if they may be there (spec yoi 3.1); what JSON cannot say is a `ValueError`."""
     if depth < 0:
         raise ValueError("nested too deep")
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise ValueError("a key that is no text")
-        return {_text(key): json_value(item, dates=dates, depth=depth - 1) for key, item in value.items()}
+        return {_check_text(key): to_json_value(item, dates=dates, depth=depth - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(item, dates=dates, depth=depth - 1) for item in value]
+        return [to_json_value(item, dates=dates, depth=depth - 1) for item in value]
     if dates and isinstance(value, datetime | date | time):
         return msgspec.to_builtins(value)
     if isinstance(value, str):
-        return _text(value)
+        return _check_text(value)
     if isinstance(value, float) and not isfinite(value):
         raise ValueError("a number that JSON does not have")
     if isinstance(value, int) and not isinstance(value, bool) and value not in _NUMBERS:
@@ -108,7 +108,7 @@ def json_value(value: Any, *, dates: bool = True, depth: int = DEEPEST) -> Any:
     raise ValueError("a value that JSON does not have")
 
 
-def _text(text: str) -> str:
+def _check_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -131,26 +131,21 @@ _WORD = re.compile(r"((?:(?:token|secret|password)(?!-ref grant)[\"']?[ \t=:]*)+
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
-def size(text: str) -> int:
-    """In bytes of UTF-8. Half a surrogate pair, which has none, counts as the three bytes that would stand for it."""
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
-
-
 def cut(text: str, most: int) -> str:
     """At most so many bytes of it, and no half of a character (the origin can panic there; spec yoi 17.2)."""
     if len(text) <= most // 4:  # no character has more than four
         return text
-    return text.encode(errors="surrogatepass")[:most].decode(errors="ignore") if size(text) > most else text
+    return text.encode(errors="surrogatepass")[:most].decode(errors="ignore") if utf8_size(text) > most else text
 
 
-def bounded(text: str, most: int = MESSAGE) -> str:
+def bound_text(text: str, most: int = MESSAGE) -> str:
     """Without control characters, newline and tab excepted, and cut at `most` bytes (spec yoi 17.2)."""
     plain = strip_steering(CONTROL.sub(" ", text))
     short = cut(plain, most)
     return short if len(short) == len(plain) else short + _CUT
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """What stands behind a word for a credential, taken out (spec yoi 17.3).
 
     Behind a header's name it is all of the line: the origin takes one word, and `Authorization: Bearer abc` keeps its `abc`.
@@ -160,17 +155,17 @@ def redacted(text: str) -> str:
 
 def operator_text(text: str, most: int = MESSAGE) -> str:
     """A text for the operator: redacted before it is cut, for a cut word is no longer known."""
-    return bounded(redacted(text), most)
+    return bound_text(redact(text), most)
 
 
-def display_text(text: str) -> str:
+def to_display_text(text: str) -> str:
     """The same words for a terminal or a model, without what would steer either (spec yoi 21.36)."""
     if text.isprintable() or text.replace("\n", " ").replace("\t", " ").isprintable():  # quick, and nearly always so
         return text
     return strip_steering(CONTROL.sub("", CSI.sub("", text)))
 
 
-def timestamp(seconds: float) -> str:
+def format_timestamp(seconds: float) -> str:
     """A moment since the epoch as RFC 3339 in UTC, with milliseconds (spec yoi 3.4)."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -9,5 +9,5 @@ from serai.policy.engine import RememberedDecision as RememberedDecision
 from serai.policy.rules import Rule as Rule
 from serai.policy.rules import Rules as Rules
 from serai.policy.rules import load_rules as load_rules
+from serai.policy.suggested_rules import build_wider_rule as build_wider_rule
 from serai.policy.suggested_rules import remember_decision as remember_decision
-from serai.policy.suggested_rules import wider_rule as wider_rule

@@ -19,14 +19,14 @@ from typing import Any, Literal
 import msgspec
 
 from serai.errors import LimitHit, NoApproval, NotAllowed, NotWritten, PeerTimeout, SeraiError, SurfaceFailed
-from serai.limits import Limits
+from serai.limits import PolicyLimits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import SelectiveSurface, Surface
 from serai.model.tools import ToolCall
 from serai.policy.call_facts import CallContext, CallFacts
 from serai.policy.decision_store import ApprovalState, DecisionStore, PendingApproval, is_valid_answer
 from serai.policy.engine import Policy, PolicyDecision
-from serai.policy.suggested_rules import advise, remember_decision, rule_for
+from serai.policy.suggested_rules import advise, build_rule, remember_decision
 
 TOO_LONG = "it could not be written down in time: another process holds the file"
 
@@ -48,32 +48,32 @@ class ApprovalOutcome:
         return isinstance(self.decision, Allow)
 
 
-def by_person(decision: Decision) -> ApprovalOutcome:
+def accept_answer(decision: Decision) -> ApprovalOutcome:
     return ApprovalOutcome(decision=decision, by="person", why=decision.why if isinstance(decision, Deny) else "")
 
 
-def not_written(error: SeraiError) -> ApprovalOutcome:
+def deny_unwritten(error: SeraiError) -> ApprovalOutcome:
     return ApprovalOutcome(decision=Deny(str(error)), by="not written", why=str(error), error=error)
 
 
-def withdrawn(request: Approval | Question, reason: str = "") -> ApprovalOutcome:
+def deny_withdrawn(request: Approval | Question, reason: str = "") -> ApprovalOutcome:
     why = reason or "Context cancelled"
     error = NotAllowed(why, who=request.agent, id=request.id, hint="nobody waits for it any more")
     return ApprovalOutcome(decision=Deny(why), by="withdrawn", why=why, error=error)
 
 
-def failed(request: Approval | Question, by: DecidedBy, why: str) -> ApprovalOutcome:
+def deny_failed(request: Approval | Question, by: DecidedBy, why: str) -> ApprovalOutcome:
     return ApprovalOutcome(decision=Deny(why), by=by, why=why, error=SurfaceFailed(why, who=request.agent, id=request.id))
 
 
-def out_of_time(request: Approval | Question, seconds: float, *, written: bool) -> ApprovalOutcome:
+def deny_timeout(request: Approval | Question, seconds: float, *, written: bool) -> ApprovalOutcome:
     why = "Request timed out"
     hint = "answer sooner, or raise it" if written else TOO_LONG
     error = PeerTimeout(why, who=request.agent, id=request.id, limit=LimitHit("approval", seconds), hint=hint)
     return ApprovalOutcome(decision=Deny(why), by="timeout", why=why, error=error)
 
 
-def nobody(request: Approval | Question, hint: str) -> ApprovalOutcome:
+def deny_unattended(request: Approval | Question, hint: str) -> ApprovalOutcome:
     """No surface means no (design rule 7)."""
     why = "there is a question, and nobody is there to answer it"
     if isinstance(request, Approval):
@@ -83,7 +83,7 @@ def nobody(request: Approval | Question, hint: str) -> ApprovalOutcome:
     )
 
 
-def without_a_person(approval: Approval, situation: CallContext, judged: PolicyDecision) -> str:
+def suggest_allow(approval: Approval, situation: CallContext, judged: PolicyDecision) -> str:
     """What would let it through: only what really would."""
     found = advise(approval.call, situation, judged, needs_person=approval.needs_person)
     if found.flag:
@@ -100,7 +100,7 @@ _PROMPTLY = 0.5  # seconds of a cancelled caller for that: its row is settled wi
 Asked = Callable[[Approval | Question], None]
 
 
-def _future() -> asyncio.Future[Any]:
+def _create_future() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
 
 
@@ -111,9 +111,9 @@ class _Waiting:
     request: Approval | Question
     tell: Asked | None = None
     pending: PendingApproval | None = None
-    written: asyncio.Future[None] = field(default_factory=_future)
-    answered: asyncio.Future[ApprovalOutcome] = field(default_factory=_future)
-    ended: asyncio.Future[ApprovalOutcome] = field(default_factory=_future)
+    written: asyncio.Future[None] = field(default_factory=_create_future)
+    answered: asyncio.Future[ApprovalOutcome] = field(default_factory=_create_future)
+    ended: asyncio.Future[ApprovalOutcome] = field(default_factory=_create_future)
 
     def settle(self, ruling: ApprovalOutcome) -> None:
         if not self.answered.done():
@@ -126,7 +126,7 @@ class _Waiting:
     def give_up(self) -> None:
         """Nobody waits for the disk any longer: a no stays one, and a yes that is not written down is none."""
         ruling = self.answered.result()
-        self.end(ruling if isinstance(ruling.decision, Deny) else not_written(NotWritten(TOO_LONG)))
+        self.end(ruling if isinstance(ruling.decision, Deny) else deny_unwritten(NotWritten(TOO_LONG)))
 
     def announce(self) -> None:
         """Whoever wants to know that it is asked knows it before the person does."""
@@ -135,7 +135,7 @@ class _Waiting:
                 self.tell(self.request)
             except Exception as error:
                 _log.warning("that something is asked could not be told: %s", error)
-                self.settle(not_written(error if isinstance(error, SeraiError) else NotWritten(_text_of(error))))
+                self.settle(deny_unwritten(error if isinstance(error, SeraiError) else NotWritten(_describe_error(error))))
 
     @property
     def asked(self) -> bool:
@@ -155,14 +155,14 @@ class Approver:
         surface: Surface,
         *,
         decisions: DecisionStore | None = None,
-        limits: Limits | None = None,
+        limits: PolicyLimits | None = None,
         park: bool = False,
         remembers: bool = True,
     ) -> None:
         self.policy = policy
         self.surface = surface
         self._decisions = decisions
-        self._limits = limits or Limits()
+        self._limits = limits or PolicyLimits()
         self._park = park
         self._remembers = remembers
         self._closed = asyncio.Event()
@@ -182,31 +182,31 @@ class Approver:
         try:
             judged = self.policy.judge(approval.call, situation, needs_person=approval.needs_person)
         except NotWritten as unread:  # what is remembered
-            return not_written(unread)
+            return deny_unwritten(unread)
         if judged.decision == "allow":
             return ApprovalOutcome(decision=Allow(), by="policy", why=judged.why, judgement=judged)
         if judged.decision == "deny":
             error = NotAllowed(judged.error or f"{approval.tool} was denied: {judged.why}", who=approval.agent, id=approval.id)
             return ApprovalOutcome(decision=Deny(judged.why), by="policy", why=judged.why, judgement=judged, error=error)
-        if not self._reaches(approval):
-            return replace(nobody(approval, without_a_person(approval, situation, judged)), judgement=judged)
+        if not self._can_be_answered(approval):
+            return replace(deny_unattended(approval, suggest_allow(approval, situation, judged)), judgement=judged)
         try:
-            shown = msgspec.structs.replace(approval, call=_copied(approval.call), reason=approval.reason or judged.why)
+            shown = msgspec.structs.replace(approval, call=_copy_call(approval.call), reason=approval.reason or judged.why)
         except NotWritten as error:
-            return replace(not_written(error), judgement=judged)
+            return replace(deny_unwritten(error), judgement=judged)
         ruling = await self.ask(shown, situation, timeout=timeout, asked=asked)
-        return replace(await self._checked(ruling, approval, situation), judgement=judged)
+        return replace(await self._check_answer(ruling, approval, situation), judgement=judged)
 
     async def ask(
         self, request: Approval | Question, situation: CallContext, *, timeout: float | None = None, asked: Asked | None = None
     ) -> ApprovalOutcome:
         """Put it to a person, whatever the rules say. Whatever happens, there is an answer."""
-        if not self._reaches(request):
-            return nobody(request, "run it where somebody can answer")
+        if not self._can_be_answered(request):
+            return deny_unattended(request, "run it where somebody can answer")
         seconds = min(self._limits.approval if timeout is None else timeout, _HOUR)
         if self._closed.is_set():
-            return withdrawn(request)
-        return await self._asked(_Waiting(request, asked), situation, seconds)
+            return deny_withdrawn(request)
+        return await self._ask_person(_Waiting(request, asked), situation, seconds)
 
     async def answer(self, id: str, decision: Decision) -> None:
         """Answer what waits here, by the id it was asked with. Who is second is told so."""
@@ -220,13 +220,13 @@ class Approver:
             raise NoApproval("that is no answer to it", id=id, hint="an approval wants Allow or Deny, a question Answer or Deny")
         if (pending := one.pending) is not None:
             await self._write(lambda kept: kept.answer(pending.id, decision, "person"))  # another process may have been first
-        one.settle(by_person(decision))
+        one.settle(accept_answer(decision))
 
     async def withdraw(self, id: str, reason: str = "") -> bool:
         """Nobody waits for this answer any more; False if nobody did, or if somebody has answered before."""
         found = [one for one in self._waiting if one.request.id == id and not one.answered.done()]
         for one in found:
-            one.settle(withdrawn(one.request, reason))
+            one.settle(deny_withdrawn(one.request, reason))
         if ends := [one.ended for one in found if one.written.done()]:
             await asyncio.wait(ends, timeout=_PATIENCE)
         return any(not one.ended.done() or one.ended.result().by == "withdrawn" for one in found)
@@ -241,7 +241,7 @@ class Approver:
         self._closed.set()
         waiting = list(self._waiting)
         for one in waiting:
-            one.settle(withdrawn(one.request))
+            one.settle(deny_withdrawn(one.request))
         asking = {task for task in (*self._asking, self._looking) if task is not None}
         for task in asking:
             task.cancel()
@@ -250,7 +250,7 @@ class Approver:
         for one in waiting:
             one.give_up()  # its row is settled without us, when that is possible
 
-    def _reaches(self, request: Approval | Question) -> bool:
+    def _can_be_answered(self, request: Approval | Question) -> bool:
         """Whether anybody can answer it."""
         return self._park or self._is_seen(request)
 
@@ -259,9 +259,9 @@ class Approver:
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, one: _Waiting, situation: CallContext, seconds: float) -> ApprovalOutcome:
+    async def _ask_person(self, one: _Waiting, situation: CallContext, seconds: float) -> ApprovalOutcome:
         self._waiting.append(one)
-        keeping = _start(self._keep(one, situation, seconds), self._keeping, f"keep {one.request.id}")
+        keeping = _start(self._follow_request(one, situation, seconds), self._keeping, f"keep {one.request.id}")
         try:
             ruling = await self._wait(one, seconds)
             if one.written.done():
@@ -270,7 +270,7 @@ class Approver:
                 return one.ended.result()
             return ruling
         except asyncio.CancelledError:
-            one.settle(withdrawn(one.request))
+            one.settle(deny_withdrawn(one.request))
             await asyncio.wait([keeping], timeout=_PROMPTLY)
             raise
         finally:
@@ -290,35 +290,35 @@ class Approver:
                     one.announce()
                 if one.asked:
                     if self._is_seen(one.request):
-                        task = _start(self._put(one), self._asking, f"ask {one.request.id}")
+                        task = _start(self._ask_surface(one), self._asking, f"ask {one.request.id}")
                     if one.pending is not None and self._looking is None:
-                        self._looking = asyncio.create_task(self._look(), name="look for answers")
+                        self._looking = asyncio.create_task(self._poll_answers(), name="look for answers")
                     await asyncio.wait([one.answered])
         except TimeoutError:
-            one.settle(out_of_time(one.request, seconds, written=one.written.done()))  # from here on nobody else is first
+            one.settle(deny_timeout(one.request, seconds, written=one.written.done()))  # from here on nobody else is first
         finally:
             if task is not None:
                 task.cancel()  # and is not waited for: a surface that hangs is its own affair
         return one.answered.result()
 
-    async def _put(self, one: _Waiting) -> None:
+    async def _ask_surface(self, one: _Waiting) -> None:
         """To the surface; what it raises is a no with its text."""
         try:
             answer = await self.surface.ask(one.request)
         except asyncio.CancelledError:  # ours, when all is settled; else its own
-            one.settle(failed(one.request, "surface failed", "the surface gave up"))
+            one.settle(deny_failed(one.request, "surface failed", "the surface gave up"))
             raise
         except Exception as error:
             _log.warning("a surface failed while it asked", exc_info=True)
-            one.settle(failed(one.request, "surface failed", _text_of(error)))
+            one.settle(deny_failed(one.request, "surface failed", _describe_error(error)))
             return
         if is_valid_answer(answer, one.request):
-            one.settle(by_person(answer))
+            one.settle(accept_answer(answer))
         else:
             why = f"the surface gave a bad answer, of the type {type(answer).__name__}"
-            one.settle(failed(one.request, "bad answer", why))
+            one.settle(deny_failed(one.request, "bad answer", why))
 
-    async def _look(self) -> None:
+    async def _poll_answers(self) -> None:
         """Whether somebody else has answered what is on disk; until nothing waits."""
         assert self._decisions is not None
         seen: object = None
@@ -326,9 +326,9 @@ class Approver:
         while True:
             rows = {one.pending.id: one for one in self._waiting if one.pending is not None}
             try:
-                stamp = (self._decisions.stamp(), tuple(rows))
+                stamp = (self._decisions.read_stamp(), tuple(rows))
                 if stamp != seen:
-                    for id in self._decisions.answered(tuple(rows)):
+                    for id in self._decisions.find_answered(tuple(rows)):
                         rows[id].settle(_THEIRS)
                 seen, trouble = stamp, ""
             except NotWritten as error:  # it may be better the next time; until then the surface may answer
@@ -339,41 +339,41 @@ class Approver:
 
     # -- on disk ------------------------------------------------------------------------------------------------------------------
 
-    async def _keep(self, one: _Waiting, situation: CallContext, seconds: float) -> None:
+    async def _follow_request(self, one: _Waiting, situation: CallContext, seconds: float) -> None:
         """Its row: there before anybody is asked, and settled when nobody is any more, however often that has to be tried."""
         try:
             if self._decisions is not None:
-                one.pending = await self._put_down(one, situation, seconds)
+                one.pending = await self._write_request(one, situation, seconds)
                 if one.pending is None:
                     return
             one.written.set_result(None)
             await asyncio.wait([one.answered])
             last = False
-            while one.pending is not None and not await self._settled(one, one.pending.id) and not last:
+            while one.pending is not None and not await self._write_outcome(one, one.pending.id) and not last:
                 last = self._closed.is_set()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK):
                         await self._closed.wait()
         finally:
-            one.settle(withdrawn(one.request))
+            one.settle(deny_withdrawn(one.request))
             if one.pending is None:
                 one.end(one.answered.result())
             else:
                 one.give_up()
 
-    async def _put_down(self, one: _Waiting, situation: CallContext, seconds: float) -> PendingApproval | None:
+    async def _write_request(self, one: _Waiting, situation: CallContext, seconds: float) -> PendingApproval | None:
         """None: there is nothing to wait for."""
         try:
-            found = await self._write(lambda kept: _put_down(kept, one.request, situation, seconds), unless=one.answered)
+            found = await self._write(lambda kept: _store_request(kept, one.request, situation, seconds), unless=one.answered)
         except (NotWritten, NoApproval) as error:  # durable first, or not at all (design rule 14)
-            one.settle(not_written(error))
+            one.settle(deny_unwritten(error))
             return None
         if found is not None and found.decision is not None:  # somebody answered it before the one who asked crashed
-            one.settle(by_person(found.decision))
+            one.settle(accept_answer(found.decision))
             return None
         return found
 
-    async def _settled(self, one: _Waiting, id: str) -> bool:
+    async def _write_outcome(self, one: _Waiting, id: str) -> bool:
         """Whether its end is on disk. If another process was first, its answer counts. A yes that cannot be written is a no."""
         ruling = one.ended.result() if one.ended.done() else one.answered.result()
         state = _STATES.get(ruling.by, "used")
@@ -381,10 +381,10 @@ class Approver:
         try:
             found = await self._write(lambda kept: kept.settle(id, state, ruling.decision, by))
         except (NotWritten, NoApproval) as error:
-            one.end(ruling if isinstance(ruling.decision, Deny) and ruling is not _THEIRS else not_written(error))
+            one.end(ruling if isinstance(ruling.decision, Deny) and ruling is not _THEIRS else deny_unwritten(error))
             return isinstance(error, NoApproval)  # its row is gone
         theirs = found is not None and found.state == "answered" and found.decision
-        one.end(by_person(theirs) if theirs else ruling)
+        one.end(accept_answer(theirs) if theirs else ruling)
         return True
 
     async def _write(
@@ -398,7 +398,7 @@ class Approver:
 
     # -- after an answer ----------------------------------------------------------------------------------------------------------
 
-    async def _checked(self, ruling: ApprovalOutcome, approval: Approval, situation: CallContext) -> ApprovalOutcome:
+    async def _check_answer(self, ruling: ApprovalOutcome, approval: Approval, situation: CallContext) -> ApprovalOutcome:
         """What a person changed is judged again by the deny rules, and what they want remembered is."""
         decision = ruling.decision
         if ruling.by != "person" or isinstance(decision, Answer):
@@ -406,13 +406,13 @@ class Approver:
         call = approval.call
         if isinstance(decision, Allow) and decision.arguments is not msgspec.UNSET:
             call = msgspec.structs.replace(call, arguments=decision.arguments)
-            if (judged := self.policy.forbids(call, situation)) is not None:
+            if (judged := self.policy.find_denial(call, situation)) is not None:
                 error = NotAllowed(f"{call.name} was denied as changed: {judged.why}", who=approval.agent, id=approval.id)
                 return replace(ruling, decision=Deny(judged.why), by="policy", why=judged.why, error=error)
         scope = "once" if approval.no_always and isinstance(decision, Allow) else decision.remember
         if self._decisions is not None and self._remembers and scope != "once":
             try:
-                rule = rule_for(CallFacts(call, situation), decision)
+                rule = build_rule(CallFacts(call, situation), decision)
                 async with asyncio.timeout(_PATIENCE):
                     await asyncio.to_thread(remember_decision, self._decisions, rule, situation, scope, self._limits)
             except NotWritten as error:  # the answer holds, and the next time they are asked again
@@ -422,7 +422,7 @@ class Approver:
         return ruling
 
 
-_THEIRS = not_written(NotWritten(TOO_LONG))  # another process has answered: what, its row says
+_THEIRS = deny_unwritten(NotWritten(TOO_LONG))  # another process has answered: what, its row says
 _STATES: dict[DecidedBy, ApprovalState] = {
     "timeout": "timed out",
     "withdrawn": "withdrawn",
@@ -439,15 +439,15 @@ def _start(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]], name
     return task
 
 
-def _put_down(kept: DecisionStore, request: Approval | Question, situation: CallContext, seconds: float) -> PendingApproval:
+def _store_request(kept: DecisionStore, request: Approval | Question, situation: CallContext, seconds: float) -> PendingApproval:
     try:
-        digest = _digest(request, situation)
+        digest = _compute_digest(request, situation)
     except (ValueError, TypeError, RecursionError) as error:  # arguments that are no JSON
         raise NotWritten(f"what is asked cannot be written down: {error}", who=request.agent, hint="give JSON alone") from None
     return kept.ask(request, situation, digest, seconds)
 
 
-def _copied(call: ToolCall) -> ToolCall:
+def _copy_call(call: ToolCall) -> ToolCall:
     """For whoever is shown it: what they do to it does nothing to the call that was judged and will run."""
     try:
         arguments = msgspec.json.decode(msgspec.json.encode(call.arguments))
@@ -456,13 +456,13 @@ def _copied(call: ToolCall) -> ToolCall:
     return msgspec.structs.replace(call, arguments=arguments)
 
 
-def _digest(request: Approval | Question, situation: CallContext) -> str:
+def _compute_digest(request: Approval | Question, situation: CallContext) -> str:
     if isinstance(request, Approval):
         return f"{request.tool} {CallFacts(request.call, situation).digest}"
     return hashlib.sha256(msgspec.json.encode(request.items)).hexdigest()
 
 
-def _text_of(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """A surface's error may not even be able to say what it is."""
     try:
         return str(error) or type(error).__name__

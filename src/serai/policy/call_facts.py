@@ -21,7 +21,7 @@ import msgspec
 from serai.model.approvals import Remember
 from serai.model.tools import ToolCall
 from serai.plain_text import escape_surrogates
-from serai.policy.patterns import lexical_path, parse_host, path_candidates, resolve_path
+from serai.policy.patterns import list_candidates, normalise_path, parse_host, resolve_path
 
 if TYPE_CHECKING:
     from serai.policy.commands.shell_text import CommandReading
@@ -77,7 +77,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     owner: str = ""
     profile: str = ""
 
-    def key(self, scope: Remember) -> str:
+    def get_scope_key(self, scope: Remember) -> str:
         """Whose a remembered decision of this scope is: this session's, this project's, or nobody's in particular."""
         found = {"project": os.path.realpath(self.project or self.cwd), "session": self.session}.get(scope, "")
         return escape_surrogates(found)  # as it is kept: a path may be no text
@@ -107,7 +107,7 @@ class CallFacts:
         return os.path.realpath(self.situation.cwd)
 
     @property
-    def guest(self) -> bool:
+    def is_guest(self) -> bool:
         """Whether a guest asks: their ids have a colon."""
         return ":" in self.who
 
@@ -115,7 +115,7 @@ class CallFacts:
     def cwds(self) -> FoundValues:
         """Where the call may run: in the session's folder, unless it names one itself."""
         said = [self.arguments[name] for name in CWD if self.arguments.get(name) not in (None, "")]
-        return _resolved(said, (self.cwd,)) if said else FoundValues((self.cwd,), self.odd)
+        return _resolve_paths(said, (self.cwd,)) if said else FoundValues((self.cwd,), self.odd)
 
     @property
     def names_cwd(self) -> bool:
@@ -126,13 +126,13 @@ class CallFacts:
     def reading(self) -> CommandReading | None:
         """What its command runs; None when it has none."""
         command = self.arguments.get("command")
-        return None if command is None else _read(command)
+        return None if command is None else _read_command(command)
 
     @cached_property
     def readings(self) -> tuple[CommandReading, ...]:
         """The same for a rule that must not be got around: whatever some tool may take for a command."""
         others = (self.arguments[name] for name in _COMMANDS if self.arguments.get(name) is not None)
-        return (*((self.reading,) if self.reading is not None else ()), *map(_read, others))
+        return (*((self.reading,) if self.reading is not None else ()), *map(_read_command, others))
 
     @cached_property
     def leaves(self) -> FoundValues:
@@ -160,24 +160,24 @@ class CallFacts:
             if isinstance(text, str) and text and "\n" not in text and len(text) <= 4096 and name not in (*PATHS, "command")
         ]
         odd = "more texts than can be looked at" if len(said) > _MOST_TEXTS else self.leaves.odd
-        found = _resolved(said[:_MOST_TEXTS], self._bases)
+        found = _resolve_paths(said[:_MOST_TEXTS], self._bases)
         named = tuple(
-            lexical_path(text, base) for one in said[:_MOST_TEXTS] for text in path_candidates(one)[0] for base in self._bases
+            normalise_path(text, base) for one in said[:_MOST_TEXTS] for text in list_candidates(one)[0] for base in self._bases
         )
         return FoundValues(tuple(dict.fromkeys((*found.values, *named))), odd or found.odd)
 
     @cached_property
     def places(self) -> FoundValues:
         """Where its paths lead, resolved; every meaning that a tool may give them."""
-        found = _resolved(self._paths, self._bases)
+        found = _resolve_paths(self._paths, self._bases)
         many = f"more than {_MOST} paths" if len(self._paths) == _MOST else ""
         return FoundValues(found.values, self.odd or self.cwds.odd or many or found.odd)
 
     @cached_property
     def named(self) -> tuple[str, ...]:
         """Its paths as they are written, from the root on, no link followed: a rule against `**/.env` means the link too."""
-        texts = [text for said in self._paths for text in path_candidates(said)[0]]
-        return tuple(dict.fromkeys(lexical_path(text, base) for text in texts for base in self._bases))
+        texts = [text for said in self._paths for text in list_candidates(said)[0]]
+        return tuple(dict.fromkeys(normalise_path(text, base) for text in texts for base in self._bases))
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ class CallFacts:
         """`(host, port)` of its URLs."""
         found: list[tuple[str, int]] = []
         odd = self.odd
-        urls = [said for name in URLS for said in _each(self.arguments.get(name))]
+        urls = [said for name in URLS for said in _to_sequence(self.arguments.get(name))]
         for said in urls[:_MOST]:
             try:
                 found.append(parse_host(said if isinstance(said, str) else ""))
@@ -205,17 +205,17 @@ class CallFacts:
         except _UNWRITABLE:
             return secrets.token_hex(32)
 
-    def field(self, name: str) -> FoundValues:
+    def get_field(self, name: str) -> FoundValues:
         """The texts under a dotted name: of a list each, of what is no text its JSON."""
         values: list[Any] = [self.arguments]
         for key in name.split("."):
-            values = [item for value in values for item in _each(value)]
+            values = [item for value in values for item in _to_sequence(value)]
             values = [value[key] for value in values if isinstance(value, dict) and key in value]
         found: list[str] = []
         odd = self.odd
-        for text in (item for value in values for item in _each(value)):
+        for text in (item for value in values for item in _to_sequence(value)):
             try:
-                found.append(text_of(text))
+                found.append(to_text(text))
             except _UNWRITABLE:
                 odd = f"a `{name}` that is nested too deep, or no JSON"
         return FoundValues(tuple(found), odd)
@@ -228,12 +228,12 @@ class CallFacts:
     @cached_property
     def _paths(self) -> tuple[Any, ...]:
         """As they are said, and what patterns of paths among the arguments can reach."""
-        said = [value for name in PATHS for value in _each(self.arguments.get(name))]
+        said = [value for name in PATHS for value in _to_sequence(self.arguments.get(name))]
         if not said and self.call.name in _FROM_HERE:
             said = ["."]
         below = [value for value in said if isinstance(value, str)]
-        patterns = [value for name in GLOBS.get(self.call.name, ()) for value in _each(self.arguments.get(name))]
-        reached = [_reach(pattern) if isinstance(pattern, str) else pattern for pattern in patterns]
+        patterns = [value for name in GLOBS.get(self.call.name, ()) for value in _to_sequence(self.arguments.get(name))]
+        reached = [_find_glob_root(pattern) if isinstance(pattern, str) else pattern for pattern in patterns]
         joined = (os.path.join(base, reach) for reach in reached if isinstance(reach, str) for base in below)
         # Alone too: a pattern may be taken from the working directory on, and `~` means something only at the start.
         return tuple(islice(chain(said, reached, joined), _MOST))
@@ -242,19 +242,19 @@ class CallFacts:
 _UNWRITABLE = (RecursionError, ValueError, TypeError, OverflowError)  # of what is no JSON, or too deep for it
 
 
-def _resolved(said: Iterable[Any], bases: Sequence[str]) -> FoundValues:
+def _resolve_paths(said: Iterable[Any], bases: Sequence[str]) -> FoundValues:
     """Where each leads for tools that go step by step, and for those that take `a/..` away first."""
     found: dict[str, None] = {}
     odd = ""
     names = 0
     for one in said:
-        texts, why = path_candidates(one)
+        texts, why = list_candidates(one)
         odd = why or odd
         names += sum(text.count("/") + 1 for text in texts)
         if names > _MOST_NAMES:  # each name is a look at the disk
             return FoundValues(tuple(found), "more paths than can be followed")
         for text, base in product(texts, bases):
-            for path in dict.fromkeys((text, lexical_path(text, base))):
+            for path in dict.fromkeys((text, normalise_path(text, base))):
                 place, why = resolve_path(path, base)
                 odd = why or odd
                 if place:
@@ -262,12 +262,12 @@ def _resolved(said: Iterable[Any], bases: Sequence[str]) -> FoundValues:
     return FoundValues(tuple(found), odd)
 
 
-def text_of(value: Any) -> str:
+def to_text(value: Any) -> str:
     """A value as patterns see it: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _read(command: Any) -> CommandReading:
+def _read_command(command: Any) -> CommandReading:
     """Whatever is wrong with it, there is a reading: what cannot be read is asked, never passed over."""
     from serai.policy.commands.reader import read_command  # few calls are commands, and what reads them takes a while to import
     from serai.policy.commands.shell_text import CommandReading
@@ -281,7 +281,7 @@ def _read(command: Any) -> CommandReading:
         return CommandReading(None, unread=f"the command cannot be read: {type(error).__name__}")
 
 
-def _reach(pattern: str) -> str:
+def _find_glob_root(pattern: str) -> str:
     """The highest folder that a pattern of paths can look into."""
     names = _BRACES.sub("*", pattern).split("/")
     fixed = list(takewhile(lambda name: not any(char in name for char in "*?[{!(\\"), names))
@@ -291,7 +291,7 @@ def _reach(pattern: str) -> str:
     return "/".join(fixed) or ("/" if pattern.startswith("/") else ".")
 
 
-def _each(value: Any) -> Sequence[Any]:
+def _to_sequence(value: Any) -> Sequence[Any]:
     if value is None:
         return ()
     return value if isinstance(value, list) else (value,)

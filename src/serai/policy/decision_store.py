@@ -79,12 +79,12 @@ def is_valid_answer(answer: object, request: Approval | Question) -> bool:
     return True
 
 
-def situated(situation: CallContext) -> CallContext:
+def escape_context(situation: CallContext) -> CallContext:
     """The same, as a file can hold it."""
     return CallContext(**{name: escape_surrogates(value) for name, value in msgspec.structs.asdict(situation).items()})
 
 
-def row_of(rows: sqlite3.Connection, id: str) -> Any:
+def find_row(rows: sqlite3.Connection, id: str) -> Any:
     """By its id or the start of it."""
     id = escape_surrogates(id)
     found = rows.execute("SELECT * FROM approvals WHERE id = ?", [id]).fetchall()
@@ -96,7 +96,7 @@ def row_of(rows: sqlite3.Connection, id: str) -> Any:
     return found[0]
 
 
-def pending(row: Any, now: float) -> PendingApproval:
+def parse_pending(row: Any, now: float) -> PendingApproval:
     """What a row says at this time."""
     state: ApprovalState = row["state"]
     if state == "waiting" and now < row["until"] + LOST and process_tree.is_gone(row["owner"]):
@@ -105,7 +105,7 @@ def pending(row: Any, now: float) -> PendingApproval:
         state = "timed out"
     return PendingApproval(
         id=row["id"],
-        request=_request(row),
+        request=_parse_request(row),
         situation=msgspec.json.decode(row["situation"], type=CallContext),
         state=state,
         asked=row["asked"],
@@ -120,18 +120,18 @@ def find_orphan(rows: sqlite3.Connection, request: Approval | Question, situatio
 
     A call without an id of its own is never the same: the answer to one must not become the answer to another.
     """
-    call, asker = _whose(request)
+    call, asker = _identify_call(request)
     if not call or not situation.session:
         return None
     query = "SELECT * FROM approvals WHERE digest = ? AND state IN ('waiting', 'answered') ORDER BY state, asked"
     for row in rows.execute(query, [digest]).fetchall():
         same = msgspec.json.decode(row["situation"], type=CallContext) == situation
-        if same and _whose(_request(row)) == (call, asker) and process_tree.is_gone(row["owner"]):
+        if same and _identify_call(_parse_request(row)) == (call, asker) and process_tree.is_gone(row["owner"]):
             return row
     return None
 
 
-def settled_summary(found: PendingApproval) -> tuple[Approval | Question, Decision | None]:
+def redact_settled(found: PendingApproval) -> tuple[Approval | Question, Decision | None]:
     """Who asked for which tool, and whether it was allowed; what was in the call, its texts and the answer may be secret."""
     asked = found.request
     kept: dict[str, Any] = {"id": asked.id, "agent": asked.agent, "session": asked.session, "lane": asked.lane, "at": asked.at}
@@ -143,16 +143,16 @@ def settled_summary(found: PendingApproval) -> tuple[Approval | Question, Decisi
     return Approval(**kept, call=ToolCall(asked.call.name, id=asked.call.id, asker=asked.call.asker)), decision
 
 
-def ended(row: Any) -> str:
+def describe_end(row: Any) -> str:
     by = f" by {row['answered_by']}" if row["answered_by"] else ""
     return f"{'answered' if row['state'] == 'used' else row['state']}{by}"
 
 
-def _request(row: Any) -> Approval | Question:
+def _parse_request(row: Any) -> Approval | Question:
     return msgspec.json.decode(row["request"], type=Approval | Question)
 
 
-def _whose(request: Approval | Question) -> tuple[str, str]:
+def _identify_call(request: Approval | Question) -> tuple[str, str]:
     """What tells one call from another with the same arguments: the model's own id for it, and who asks."""
     return (request.call.id, request.call.asker) if isinstance(request, Approval) else (request.call_id, request.agent)
 
@@ -176,8 +176,8 @@ _DECISIONS = {
 class DecisionStore:
     """The file. Every method is one transaction, on disk when it returns, and may be called from any thread.
 
-    Methods that only read (`decisions`, `answered`, `stamp`, `pending`, `find`, `ids`) wait for no writer, here or in another
-    process, so that an event loop may call them.
+    Methods that only read (`list_decisions`, `find_answered`, `read_stamp`, `list_pending`, `find`, `list_ids`) wait for no writer,
+    here or in another process, so that an event loop may call them.
     """
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time, *, busy: float = 5.0) -> None:
@@ -185,7 +185,7 @@ class DecisionStore:
         self._path = path
         self._clock = clock
         self._busy = busy
-        self._owner = process_tree.own_identity()
+        self._owner = process_tree.get_own_identity()
         self._lock = threading.Lock()  # of who writes
         self._look = threading.Lock() if path != MEMORY else self._lock  # of who reads; where both are held, after the other
         self._changes = 0  # of our own: SQLite tells only of those of others
@@ -198,9 +198,9 @@ class DecisionStore:
         """Twice: who reads has a door of its own, for who writes may have to wait. In memory there is but one."""
         db = Database(self._path, _WHAT, self._busy)
         try:
-            db.table("decisions", _DECISIONS)
-            db.table("approvals", COLUMNS)
-            with db.writing() as rows:
+            db.ensure_table("decisions", _DECISIONS)
+            db.ensure_table("approvals", COLUMNS)
+            with db.transaction() as rows:
                 self._tidy(rows)
             reader = db if self._path == MEMORY else Database(self._path, _WHAT, _BRIEFLY, reads=True)
         except BaseException:
@@ -221,7 +221,7 @@ class DecisionStore:
         return cls(MEMORY, clock)
 
     def close(self) -> None:
-        with self._both():
+        with self._lock_both():
             self._closed = True
             if self._unscrubbed:
                 self._scrub()
@@ -230,20 +230,20 @@ class DecisionStore:
 
     # -- what is remembered -------------------------------------------------------------------------------------------------------
 
-    def decisions(self) -> tuple[RememberedDecision, ...]:
+    def list_decisions(self) -> tuple[RememberedDecision, ...]:
         """All that hold, the newest first. Read again only when somebody has written: each call of a tool looks here."""
-        marks = self._marks()
+        marks = self._read_marks()
         if marks is None or marks != self._calm:
-            with self._reading() as rows:
-                if self._seen != (stamp := self._stamp(rows)):
+            with self._lock_reader() as rows:
+                if self._seen != (stamp := self._read_stamp(rows)):
                     self._known = tuple(map(_remembered, rows.execute("SELECT * FROM decisions ORDER BY at DESC, id").fetchall()))
                     self._seen = stamp
             self._calm = marks
         known = self._known
-        now = self._time()
+        now = self._read_clock()
         return tuple(one for one in known if one.expires is None or now < one.expires)
 
-    def _marks(self) -> object:
+    def _read_marks(self) -> object:
         """By which it can be seen that nobody has written since, without asking SQLite; None when that cannot be known."""
         if self._path == MEMORY:
             return None
@@ -256,9 +256,9 @@ class DecisionStore:
             return None
         return self._changes, file.st_ino, file.st_mtime_ns, file.st_size, log.st_ino, log.st_mtime_ns, log.st_size
 
-    def ids(self) -> list[str]:
+    def list_ids(self) -> list[str]:
         """Of everything that is remembered, also of what nobody can read."""
-        with self._reading() as rows:
+        with self._lock_reader() as rows:
             return [row["id"] for row in rows.execute("SELECT id FROM decisions ORDER BY at DESC, id").fetchall()]
 
     def remember(self, rule: Rule, scope: Remember, key: str, seconds: float | None) -> RememberedDecision:
@@ -266,10 +266,10 @@ class DecisionStore:
         now = self._clock()
         key = escape_surrogates(key)
         one = RememberedDecision(secrets.token_hex(4), rule, scope, key, now, None if seconds is None else now + seconds)
-        form = self._text(rule.to_json())
-        with self._changing() as rows:
+        form = self._encode(rule.to_json())
+        with self._transaction() as rows:
             for old in rows.execute("SELECT * FROM decisions WHERE scope = ? AND key = ?", [scope, key]).fetchall():
-                if _about(old["rule"]) == _about(form):
+                if _extract_subject(old["rule"]) == _extract_subject(form):
                     rows.execute("DELETE FROM decisions WHERE id = ?", [old["id"]])
             rows.execute(
                 "INSERT INTO decisions (id, rule, scope, key, at, expires) VALUES (?, ?, ?, ?, ?, ?)",
@@ -279,12 +279,12 @@ class DecisionStore:
 
     def forget(self, ids: Sequence[str]) -> list[str]:
         """Those of these that were known."""
-        with self._changing() as rows:
+        with self._transaction() as rows:
             return [id for id in ids if rows.execute("DELETE FROM decisions WHERE id = ?", [escape_surrogates(id)]).rowcount]
 
     def forget_all(self, scope: Remember | None = None, key: str | None = None) -> int:
         """Everything, or everything of a scope: a session that has ended takes its decisions along."""
-        with self._changing() as rows:
+        with self._transaction() as rows:
             return rows.execute(
                 "DELETE FROM decisions WHERE (?1 IS NULL OR scope = ?1) AND (?2 IS NULL OR key = ?2)",
                 [scope, None if key is None else escape_surrogates(key)],
@@ -296,8 +296,8 @@ class DecisionStore:
         """Write down that it is asked, before anybody is. One that a dead process asked before is taken over, answer and all."""
         now = self._clock()
         until = now + seconds
-        situation = situated(situation)
-        with self._changing() as rows:
+        situation = escape_context(situation)
+        with self._transaction() as rows:
             if orphan := find_orphan(rows, request, situation, digest):
                 found = self._take_over(rows, orphan["id"], until)
             else:
@@ -306,13 +306,13 @@ class DecisionStore:
                 rows.execute(
                     "INSERT INTO approvals (id, request, situation, digest, owner, state, asked, until) "
                     "VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?)",
-                    [id, self._text(request), self._text(situation), digest, self._owner, now, until],
+                    [id, self._encode(request), self._encode(situation), digest, self._owner, now, until],
                 )
         return found
 
     def _take_over(self, rows: sqlite3.Connection, id: str, until: float) -> PendingApproval:
         rows.execute("UPDATE approvals SET owner = ?, until = ? WHERE id = ?", [self._owner, until, id])
-        found = self._pending(rows, id)
+        found = self._find_pending(rows, id)
         if found.state == "answered":
             self._settle(rows, found, "used")
         return found
@@ -322,62 +322,62 @@ class DecisionStore:
         now = self._clock()
         if isinstance(decision, Deny) and isinstance(decision.why, str):
             decision = msgspec.structs.replace(decision, why=escape_surrogates(decision.why))
-        with self._changing() as rows:
-            row = row_of(rows, id)
-            found = pending(row, now)
+        with self._transaction() as rows:
+            row = find_row(rows, id)
+            found = parse_pending(row, now)
             if row["state"] != "waiting":
-                raise NoApproval(f"it is not waiting any more: {ended(row)}", id=found.id)
+                raise NoApproval(f"it is not waiting any more: {describe_end(row)}", id=found.id)
             if found.state == "timed out":
                 raise NoApproval("it is out of time", id=found.id)
             if not is_valid_answer(decision, found.request):
                 wanted = "an answer or a deny" if isinstance(found.request, Question) else "allow or deny"
                 raise NoApproval(f"it wants {wanted}", id=found.id, hint="look at what is asked")
             change = "UPDATE approvals SET state = 'answered', decision = ?, answered_by = ?, settled = ? WHERE id = ?"
-            rows.execute(change, [self._text(decision), escape_surrogates(by), now, found.id])
-            return self._pending(rows, found.id)
+            rows.execute(change, [self._encode(decision), escape_surrogates(by), now, found.id])
+            return self._find_pending(rows, found.id)
 
     def settle(self, id: str, state: ApprovalState, decision: Decision, by: str) -> PendingApproval:
         """Whoever asked has it from elsewhere, or asks no more. If somebody answered meanwhile, theirs counts, and is told."""
-        with self._changing() as rows:
-            found = pending(row := row_of(rows, id), self._clock())
+        with self._transaction() as rows:
+            found = parse_pending(row := find_row(rows, id), self._clock())
             if row["state"] == "waiting":
                 found = replace(found, state=state, decision=decision, answered_by=by)
             if row["state"] in ("waiting", "answered"):
                 self._settle(rows, found, "used" if found.state == "answered" else state)
         return found
 
-    def answered(self, ids: Sequence[str]) -> list[str]:
+    def find_answered(self, ids: Sequence[str]) -> list[str]:
         """Those of these that somebody has answered."""
-        with self._reading() as rows:
+        with self._lock_reader() as rows:
             query = "SELECT id FROM approvals WHERE id = ? AND state != 'waiting'"
             return [id for id in ids if rows.execute(query, [id]).fetchall()]
 
-    def stamp(self) -> object:
+    def read_stamp(self) -> object:
         """Changes when somebody has written; cheap."""
-        with self._reading() as rows:
-            return self._stamp(rows)
+        with self._lock_reader() as rows:
+            return self._read_stamp(rows)
 
-    def pending(self, *, everything: bool = False) -> list[PendingApproval]:
+    def list_pending(self, *, everything: bool = False) -> list[PendingApproval]:
         """What waits for an answer, the oldest first; also what was settled lately."""
         now = self._clock()
-        with self._reading() as rows:
-            found = [pending(row, now) for row in rows.execute("SELECT * FROM approvals ORDER BY asked, id").fetchall()]
+        with self._lock_reader() as rows:
+            found = [parse_pending(row, now) for row in rows.execute("SELECT * FROM approvals ORDER BY asked, id").fetchall()]
         return [one for one in found if everything or one.state in ("waiting", "lost")]
 
     def find(self, id: str) -> PendingApproval:
         """By its id or the start of it."""
-        with self._reading() as rows:
-            return self._pending(rows, id)
+        with self._lock_reader() as rows:
+            return self._find_pending(rows, id)
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction of one thread at a time. What it has settled is gone from SQLite's log too, or soon."""
         self._reopen_if_moved()
-        with self._lock, self._told():
+        with self._lock, self._translate_errors():
             try:
-                with self._db.writing() as rows:
+                with self._db.transaction() as rows:
                     self._tidy(rows)
                     yield rows
             finally:
@@ -386,13 +386,13 @@ class DecisionStore:
                 self._scrub()
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _lock_reader(self) -> Iterator[sqlite3.Connection]:
         self._reopen_if_moved()
-        with self._look, self._told(), self._reader.told():
+        with self._look, self._translate_errors(), self._reader.translate_errors():
             yield self._reader.rows
 
     @contextmanager
-    def _both(self) -> Iterator[None]:
+    def _lock_both(self) -> Iterator[None]:
         with self._lock:
             if self._look is self._lock:
                 yield
@@ -402,17 +402,17 @@ class DecisionStore:
 
     def _reopen_if_moved(self) -> None:
         """Somebody may take the file away, to begin anew: what goes into the old one nobody else would see."""
-        if not self._db.moved():
+        if not self._db.has_moved():
             return
-        with self._both():
-            if self._db.moved() and not self._closed:
+        with self._lock_both():
+            if self._db.has_moved() and not self._closed:
                 self._reader.close()
                 self._db.close()
                 self._open()
                 self._changes += 1
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Rows that nobody can read, as our error: what is not known is no yes."""
         try:
             yield
@@ -420,30 +420,30 @@ class DecisionStore:
             hint = "a newer Serai may have written it: use that one, forget it, or move the file away"
             raise NotWritten(f"{_WHAT} cannot be read: {error}", who=self._path, hint=hint) from None
 
-    def _stamp(self, rows: sqlite3.Connection) -> object:
+    def _read_stamp(self, rows: sqlite3.Connection) -> object:
         return rows.execute("PRAGMA data_version").fetchall()[0][0], self._changes
 
-    def _time(self) -> float:
+    def _read_clock(self) -> float:
         """For what ends: what was seen to be over is over, also when the clock is set back."""
         self._latest = max(self._latest, self._clock())
         return self._latest
 
-    def _text(self, value: Any) -> str:
+    def _encode(self, value: Any) -> str:
         """As JSON; arguments may hold what is none."""
         try:
             return msgspec.json.encode(value).decode()
         except (ValueError, TypeError, RecursionError) as error:
             raise NotWritten(f"it cannot be written as JSON: {error}", who=self._path, hint="give JSON alone") from None
 
-    def _pending(self, rows: sqlite3.Connection, id: str) -> PendingApproval:
-        return pending(row_of(rows, id), self._clock())
+    def _find_pending(self, rows: sqlite3.Connection, id: str) -> PendingApproval:
+        return parse_pending(find_row(rows, id), self._clock())
 
     def _settle(self, rows: sqlite3.Connection, found: PendingApproval, state: ApprovalState) -> None:
         """How it ended, and no more."""
-        request, decision = settled_summary(found)
-        said = None if decision is None else self._text(decision)
+        request, decision = redact_settled(found)
+        said = None if decision is None else self._encode(decision)
         change = "UPDATE approvals SET state = ?, request = ?, digest = '', decision = ?, answered_by = ?, settled = ? WHERE id = ?"
-        rows.execute(change, [state, self._text(request), said, found.answered_by, self._clock(), found.id])
+        rows.execute(change, [state, self._encode(request), said, found.answered_by, self._clock(), found.id])
         self._unscrubbed = True
 
     def _scrub(self) -> None:
@@ -453,7 +453,7 @@ class DecisionStore:
 
     def _tidy(self, rows: sqlite3.Connection) -> None:
         now = self._clock()
-        rows.execute("DELETE FROM decisions WHERE expires <= ?", [self._time()])
+        rows.execute("DELETE FROM decisions WHERE expires <= ?", [self._read_clock()])
         rows.execute("DELETE FROM approvals WHERE coalesce(settled, until) <= ?", [now - _KEPT])
         query = "SELECT id, owner FROM approvals WHERE state IN ('waiting', 'answered') AND until <= ?"
         for row in rows.execute(query, [now - LOST]).fetchall():
@@ -469,7 +469,7 @@ def _remembered(row: Any) -> RememberedDecision:
     return RememberedDecision(row["id"], rule, row["scope"], row["key"], row["at"], row["expires"])
 
 
-def _about(rule: str) -> object:
+def _extract_subject(rule: str) -> object:
     """What a rule is about, whatever it decides; of one that nobody can read, its text."""
     try:
         form = msgspec.json.decode(rule, type=dict[str, Any])

@@ -32,15 +32,15 @@ from urllib.parse import urlsplit
 
 def compile_glob(pattern: str) -> re.Pattern[str]:
     """Compiled, for `fullmatch`."""
-    return re.compile(glob_regex(pattern), re.DOTALL)
+    return re.compile(glob_to_regex(pattern), re.DOTALL)
 
 
-def glob_regex(pattern: str, one: str = ".") -> str:
+def glob_to_regex(pattern: str, one: str = ".") -> str:
     """As a regular expression; `one` is what a `?` stands for, and a `*` for any number of."""
-    return joined(glob_pieces(pattern), one)
+    return pieces_to_regex(split_glob(pattern), one)
 
 
-def joined(signs: Iterable[tuple[str, bool]], one: str = ".") -> str:
+def pieces_to_regex(signs: Iterable[tuple[str, bool]], one: str = ".") -> str:
     """The same of characters of which somebody knows already whether they are plain."""
     parts = [""]
     for char, plain in signs:
@@ -59,7 +59,7 @@ def joined(signs: Iterable[tuple[str, bool]], one: str = ".") -> str:
     return f"{first}{middle}{one}*{rest[-1]}"
 
 
-def glob_pieces(pattern: str) -> Iterator[tuple[str, bool]]:
+def split_glob(pattern: str) -> Iterator[tuple[str, bool]]:
     """`(character, whether a backslash made it plain)`."""
     characters = iter(pattern)
     for char in characters:
@@ -99,16 +99,16 @@ def parse_host(url: str) -> tuple[str, int]:
     port = int(found[3]) if found[3] else _PORTS[parts.scheme]
     if port > 65535:
         raise ValueError("a URL whose port is not written as a number from 1 to 65535")
-    return _address(found[1]) if found[1] else _host(found[2].lower()), port
+    return _parse_address(found[1]) if found[1] else _normalise_host(found[2].lower()), port
 
 
-def _host(name: str) -> str:
+def _normalise_host(name: str) -> str:
     """In the form that is looked up. Where programs do not agree on that form, there is none."""
     name = name.removesuffix(".")
     if len(name) > _LONGEST:
         raise ValueError("a URL whose host is no name")
     if not name.isascii():
-        name = _international(name)
+        name = _encode_idna(name)
     if _NUMBER.fullmatch(name):  # 2130706433 and 0x7f.1 are 127.0.0.1 to most programs
         if _OCTAL.fullmatch(name):  # and 010 is 8 to some, 10 to others
             raise ValueError("a URL whose host is a number with a 0 before it")
@@ -121,7 +121,7 @@ def _host(name: str) -> str:
     return name
 
 
-def _international(name: str) -> str:
+def _encode_idna(name: str) -> str:
     """The `xn--` form of a name in its normal form. Wide letters, a sharp s, an ideographic dot are read in two ways."""
     try:
         found = name.encode("idna").decode()
@@ -133,7 +133,7 @@ def _international(name: str) -> str:
     return found
 
 
-def _address(name: str) -> str:
+def _parse_address(name: str) -> str:
     try:
         found = ipaddress.IPv6Address(name)
     except ValueError:
@@ -151,7 +151,7 @@ class HostPattern:
             raise ValueError(f"a host pattern is a name such as *.example.com, with a port or without, not {text!r}")
         self._port = int(found[3]) if found[3] else None
         try:
-            name = _address(found[1]) if found[1] else _pattern(found[2].lower())
+            name = _parse_address(found[1]) if found[1] else _normalise_pattern(found[2].lower())
         except ValueError:
             raise ValueError(f"a host pattern is a name such as *.example.com, not {text!r}") from None
         # 192.168.* means addresses; 192.168.example.com is a name.
@@ -173,14 +173,14 @@ class HostPattern:
         return not self._numbers or host.replace(".", "").isdigit()
 
 
-def _pattern(name: str) -> str:
+def _normalise_pattern(name: str) -> str:
     """Hosts are compared in the form that is looked up, so that is how a pattern has to be."""
     if "*" not in name and "?" not in name:
-        return _host(name)
+        return _normalise_host(name)
     labels = name.removesuffix(".").split(".")
     if any("*" in label or "?" in label for label in labels if not label.isascii()):
         raise ValueError("a star within letters that are encoded")
-    return ".".join(label if label.isascii() else _international(label) for label in labels)
+    return ".".join(label if label.isascii() else _encode_idna(label) for label in labels)
 
 
 _MOST = 4096  # what the kernel takes for a path (PATH_MAX)
@@ -200,7 +200,7 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
 
     Not `os.path.realpath`: that takes whatever it cannot look at for a plain name, and does not tell.
     """
-    if odd := _no_path(path):
+    if odd := _find_path_flaw(path):
         return ResolvedPath("", odd)
     place, odd, links = ("" if path.startswith("/") else cwd.rstrip("/")), "", 0
     names = path.split("/")[::-1]
@@ -229,12 +229,12 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
     return ResolvedPath(place or "/", odd)
 
 
-def lexical_path(path: str, cwd: str) -> str:
+def normalise_path(path: str, cwd: str) -> str:
     """As it is written, from the root on: many tools take `a/..` away without a look at what `a` is."""
     return "/" + os.path.normpath(os.path.join(cwd, path)).lstrip("/")
 
 
-def path_candidates(said: object) -> tuple[tuple[str, ...], str]:
+def list_candidates(said: object) -> tuple[tuple[str, ...], str]:
     """Everything a tool may take an argument for, and why there may be more.
 
     Some trim it, some read `~` as the home folder (and some as a name) or put in variables, some take away the `@` that people
@@ -242,7 +242,7 @@ def path_candidates(said: object) -> tuple[tuple[str, ...], str]:
     """
     if not isinstance(said, str):
         return (), "a path that is no text"
-    if odd := _no_path(said):
+    if odd := _find_path_flaw(said):
         return (), odd
     found = [said, said.strip()]
     found += [text[1:].strip() for text in found if text.startswith("@")]
@@ -252,7 +252,7 @@ def path_candidates(said: object) -> tuple[tuple[str, ...], str]:
     return tuple(dict.fromkeys(found)), "a URL where a path should be" if is_url else ""
 
 
-def _no_path(text: str) -> str:
+def _find_path_flaw(text: str) -> str:
     """Why no file can have this path."""
     if "\0" in text:
         return "a path with a NUL in it"
@@ -268,7 +268,7 @@ class PathPattern:
     def __init__(self, text: str) -> None:
         if not text:
             raise ValueError("an empty path pattern")
-        if odd := _no_path(_plain(text)):
+        if odd := _find_path_flaw(_unescape(text)):
             raise ValueError(f"a pattern of {odd}")
         names = text.split("/")
         if any("**" in name and name != "**" for name in names):
@@ -292,45 +292,45 @@ class PathPattern:
 
     def allows(self, place: str, cwd: str) -> bool:
         """Whether a resolved path is meant, or a folder above it that ends in `**`; links in the pattern are not followed."""
-        return self._is(self._base(cwd), place)
+        return self._matches(self._resolve_base(cwd), place)
 
     def finds(self, place: str, cwd: str) -> bool:
         """Whether a path, resolved or as written, is meant, by the pattern as it is written or where that leads."""
-        base = self._base(cwd)
-        return self._is(base, place) or self._is(resolve_path(base, cwd).path, place)
+        base = self._resolve_base(cwd)
+        return self._matches(base, place) or self._matches(resolve_path(base, cwd).path, place)
 
     def may_be_below(self, place: str, cwd: str) -> bool:
         """Whether something in this folder, or deeper, may be meant."""
-        base, folder = f"{resolve_path(self._base(cwd), cwd).path.rstrip('/')}/", f"{place.rstrip('/')}/"
+        base, folder = f"{resolve_path(self._resolve_base(cwd), cwd).path.rstrip('/')}/", f"{place.rstrip('/')}/"
         return base.startswith(folder) or (bool(self._rest) and folder.startswith(base))
 
-    def _is(self, base: str, place: str) -> bool:
-        return _compiled("/".join([escape_glob(base).rstrip("/"), *self._rest]) or "/").fullmatch(place) is not None
+    def _matches(self, base: str, place: str) -> bool:
+        return _compile("/".join([escape_glob(base).rstrip("/"), *self._rest]) or "/").fullmatch(place) is not None
 
-    def _base(self, cwd: str) -> str:
+    def _resolve_base(self, cwd: str) -> str:
         """The part without stars, from the root on. The working directory and the home folder are resolved: they are a person's."""
         if self._anywhere:
             return "/"
-        text = _plain(self._fixed) or ("/" if self.text.startswith("/") else ".")
+        text = _unescape(self._fixed) or ("/" if self.text.startswith("/") else ".")
         if self.text.startswith("~"):
             home, _, rest = text.partition("/")
-            return lexical_path(rest, resolve_path(os.path.expanduser(home), cwd).path)
-        return lexical_path(text, cwd)
+            return normalise_path(rest, resolve_path(os.path.expanduser(home), cwd).path)
+        return normalise_path(text, cwd)
 
 
-def _plain(pattern: str) -> str:
-    return "".join(char for char, _ in glob_pieces(pattern))
+def _unescape(pattern: str) -> str:
+    return "".join(char for char, _ in split_glob(pattern))
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     """Groups of names between `**`: each as early as it can be and never given back, the last one at the end (as in `globs`)."""
     groups = [""]
     for name in pattern.removeprefix("/").split("/"):
         if name == "**":
             groups.append("")
         else:
-            groups[-1] += f"/{'(?=[^/])' if name else ''}{glob_regex(name, '[^/]')}"  # a name is never empty
+            groups[-1] += f"/{'(?=[^/])' if name else ''}{glob_to_regex(name, '[^/]')}"  # a name is never empty
     first, *rest = groups
     if not rest:
         return re.compile(first, re.DOTALL)

@@ -31,7 +31,7 @@ from serai.limits import MIB
 from serai.policy.patterns import HostPattern, PathPattern, compile_glob
 
 if TYPE_CHECKING:
-    from serai.policy.commands.command_pattern import CommandPattern
+    from serai.policy.commands.reader import CommandPattern
 
 Decide = Literal["allow", "deny", "ask"]
 Mode = Literal["manual", "auto", "skip"]
@@ -70,7 +70,7 @@ class Rule:
     def __post_init__(self) -> None:
         """A `ValueError` says which pattern is none."""
         made: dict[str, Any] = {key: [compile_glob(text) for text in getattr(self, key)] for key in _TEXTS}
-        made["command"] = [_command(text) for text in self.command]
+        made["command"] = [_compile_command(text) for text in self.command]
         made["path"] = [PathPattern(text) for text in self.path]
         made["cwd"] = [PathPattern(text) for text in self.cwd]
         made["host"] = [HostPattern(text) for text in self.host]
@@ -97,7 +97,7 @@ class Rules:
     profiles: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was not taken, and why
 
-    def by(self, decide: Decide) -> tuple[Rule, ...]:
+    def select(self, decide: Decide) -> tuple[Rule, ...]:
         return tuple(rule for rule in self.rules if rule.decide == decide)
 
     def __add__(self, later: Rules) -> Rules:
@@ -115,8 +115,8 @@ def read_file(path: str) -> Rules:
     return read_toml(read_bytes(path), path)
 
 
-def _command(text: str) -> CommandPattern:
-    from serai.policy.commands.command_pattern import CommandPattern
+def _compile_command(text: str) -> CommandPattern:
+    from serai.policy.commands.reader import CommandPattern
 
     return CommandPattern(text)
 
@@ -148,8 +148,8 @@ def read_toml(content: bytes, source: str) -> Rules:
     profiles = found.get("profiles", {})
     if not isinstance(profiles, dict):
         raise BadSettings("`profiles` is a table of names and modes", who=source)
-    modes = {name: _mode(mode, source) for name, mode in profiles.items()}
-    return Rules(rules=rules, mode=_mode(found["mode"], source) if "mode" in found else "", profiles=modes)
+    modes = {name: _check_mode(mode, source) for name, mode in profiles.items()}
+    return Rules(rules=rules, mode=_check_mode(found["mode"], source) if "mode" in found else "", profiles=modes)
 
 
 def read_rule(table: Mapping[str, Any], source: str) -> Rule:
@@ -171,9 +171,9 @@ def read_rule(table: Mapping[str, Any], source: str) -> Rule:
     if not isinstance(said, dict):
         raise BadSettings('`input` is a table of fields and patterns, such as { city = "Bern" }', who=whose)
     texts: dict[str, Any] = {
-        key: _texts(table[key], key, whose) for key in (*_TEXTS, "command", "path", "host", "cwd") if key in table
+        key: _parse_texts(table[key], key, whose) for key in (*_TEXTS, "command", "path", "host", "cwd") if key in table
     }
-    fields = {name: _texts(value, f"input.{name}", whose, empty=True) for name, value in said.items()}
+    fields = {name: _parse_texts(value, f"input.{name}", whose, empty=True) for name, value in said.items()}
     try:
         return Rule(id=id, decide=decide, input=fields, because=because, source=source, **texts)
     except ValueError as error:
@@ -201,7 +201,7 @@ def parse_rule_flag(flag: str, decide: Decide = "allow", option: str = "--allow"
         raise BadSettings(str(error), who=source, hint="correct the pattern") from None
 
 
-def _texts(value: Any, key: str, whose: str, *, empty: bool = False) -> tuple[str, ...]:
+def _parse_texts(value: Any, key: str, whose: str, *, empty: bool = False) -> tuple[str, ...]:
     """One or several; only a field of the input may well be empty."""
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) and (text or empty) for text in texts):
@@ -209,7 +209,7 @@ def _texts(value: Any, key: str, whose: str, *, empty: bool = False) -> tuple[st
     return tuple(texts)
 
 
-def _mode(value: Any, source: str) -> str:
+def _check_mode(value: Any, source: str) -> str:
     if value not in MODES:
         raise BadSettings(f"a mode is {', '.join(MODES)}, not {value!r}", who=source)
     return str(value)
@@ -223,7 +223,7 @@ def _check_keys(table: Mapping[str, Any], known: Iterable[str], whose: str, what
             raise BadSettings(f"there is no key `{key}`", who=whose, hint=hint)
 
 
-def default_rules() -> Rules:
+def load_default_rules() -> Rules:
     """What is shipped: looking around in the working directory is allowed, for everything else a person is asked."""
     return read_file(os.path.join(os.path.dirname(__file__), "default.toml"))
 
@@ -249,22 +249,22 @@ def load_rules(
     found = Rules(rules=tuple(parse_rule_flag(flag) for flag in allow), mode=mode)
     for file in files:
         found += read_file(file)
-    found += _narrowed(os.path.join(project, paths.PROJECT_POLICY), untrusted)
+    found += _read_project_rules(os.path.join(project, paths.PROJECT_POLICY), untrusted)
     own = os.path.join(paths.config_folder(environ), USER_FILE)
-    if (content := _if_there(own)) is not None:
+    if (content := _read_if_exists(own)) is not None:
         found += read_toml(content, own)
-    return found + default_rules()
+    return found + load_default_rules()
 
 
-def _narrowed(path: str, untrusted: str | Callable[[bytes], str]) -> Rules:
-    content = _if_there(path)
+def _read_project_rules(path: str, untrusted: str | Callable[[bytes], str]) -> Rules:
+    content = _read_if_exists(path)
     if content is None:
         return Rules()
     rules = read_toml(content, path)
     notes = []
     taken = rules.rules
     why = untrusted if isinstance(untrusted, str) else untrusted(content)
-    if why and (left := rules.by("allow")):
+    if why and (left := rules.select("allow")):
         taken = tuple(rule for rule in taken if rule.decide != "allow")
         notes.append(f"{path}: {len(left)} of its rules allow something and do not count: {why}")
     loose = {rules.mode, *rules.profiles.values()} - {"", "manual"}
@@ -273,7 +273,7 @@ def _narrowed(path: str, untrusted: str | Callable[[bytes], str]) -> Rules:
     return replace(rules, rules=taken, mode="", profiles={}, notes=tuple(notes))
 
 
-def _if_there(path: str) -> bytes | None:
+def _read_if_exists(path: str) -> bytes | None:
     try:
         os.stat(path)
     except FileNotFoundError:

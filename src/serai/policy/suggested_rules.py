@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from serai.errors import BadSettings
-from serai.limits import Limits
+from serai.limits import PolicyLimits
 from serai.model.approvals import Allow, Deny, Remember
 from serai.model.tools import ToolCall
 from serai.plain_text import escape_surrogates
@@ -26,12 +26,12 @@ from serai.policy.rules import Decide, Rule, parse_rule_flag
 _FILES = frozenset({"read", "write", "edit", "grep", "find"})
 
 
-def remember_decision(decisions: DecisionStore, rule: Rule, situation: CallContext, scope: Remember, limits: Limits) -> bool:
+def remember_decision(decisions: DecisionStore, rule: Rule, situation: CallContext, scope: Remember, limits: PolicyLimits) -> bool:
     """Keep it for this scope; whether there is one: a session without a name cannot be known again.
 
     A command that is not for everywhere is about this folder: in another one another Makefile lies.
     """
-    key = situation.key(scope)
+    key = situation.get_scope_key(scope)
     if scope == "once" or (scope != "always" and not key):
         return False
     if scope != "always" and rule.command and not rule.cwd:
@@ -43,53 +43,53 @@ def remember_decision(decisions: DecisionStore, rule: Rule, situation: CallConte
     return True
 
 
-def wider_rule(flag: str, decision: Allow | Deny, subject: CallFacts) -> Rule:
+def build_wider_rule(flag: str, decision: Allow | Deny, facts: CallFacts) -> Rule:
     """A wider rule than the call itself, in the words of `--allow`; for whoever asked, like any other answer."""
     rule = parse_rule_flag(flag, "allow" if isinstance(decision, Allow) else "deny", "--as")
-    return replace(rule, source="", **_whose(subject, decision))
+    return replace(rule, source="", **_describe_asker(facts, decision))
 
 
-def rule_for(subject: CallFacts, decision: Allow | Deny) -> Rule:
+def build_rule(facts: CallFacts, decision: Allow | Deny) -> Rule:
     """The rule that says the same again."""
     decide: Decide = "allow" if isinstance(decision, Allow) else "deny"
-    rule = Rule(decide=decide, tool=(_just(subject.call.name),), **_whose(subject, decision), **_about(subject))
-    if rule.exactly or match_rule(rule, subject).answer == "yes":
+    rule = Rule(decide=decide, tool=(_escape_name(facts.call.name),), **_describe_asker(facts, decision), **_make_keys(facts))
+    if rule.exactly or match_rule(rule, facts).answer == "yes":
         return rule
     # It says more than such a rule speaks of.
-    return Rule(decide=decide, tool=rule.tool, exactly=subject.digest, **_whose(subject, decision))
+    return Rule(decide=decide, tool=rule.tool, exactly=facts.digest, **_describe_asker(facts, decision))
 
 
-def _whose(subject: CallFacts, decision: Allow | Deny) -> dict[str, Any]:
-    owner = subject.situation.owner
+def _describe_asker(facts: CallFacts, decision: Allow | Deny) -> dict[str, Any]:
+    owner = facts.situation.owner
     return {
         "id": f"remembered-{secrets.token_hex(4)}",
-        "who": (_just(subject.who),),
-        "owner": (_just(owner) if owner else "built-in",),
+        "who": (_escape_name(facts.who),),
+        "owner": (_escape_name(owner) if owner else "built-in",),
         "because": "" if isinstance(decision, Allow) else escape_surrogates(decision.why),
     }
 
 
-def _about(subject: CallFacts) -> dict[str, Any]:
-    keys = _words(subject) or _files(subject) or _hosts(subject)
-    if not keys or subject.cwds.odd:
-        return {"exactly": subject.digest}
-    if subject.cwds.values != (subject.cwd,):  # it names its own: then it is about that too
-        keys["cwd"] = subject.cwds.values
+def _make_keys(facts: CallFacts) -> dict[str, Any]:
+    keys = _build_command(facts) or _build_paths(facts) or _build_hosts(facts)
+    if not keys or facts.cwds.odd:
+        return {"exactly": facts.digest}
+    if facts.cwds.values != (facts.cwd,):  # it names its own: then it is about that too
+        keys["cwd"] = facts.cwds.values
     for name in ("path", "cwd"):
         if name in keys:
             keys[name] = tuple(map(escape_glob, keys[name]))
             if any(text != escape_surrogates(text) for text in keys[name]):  # a name that is no text cannot be kept
-                return {"exactly": subject.digest}
+                return {"exactly": facts.digest}
     return keys
 
 
-def _words(subject: CallFacts) -> dict[str, Any]:
-    reading = subject.reading
-    if reading is None or reading.simple is None or not subject.arguments.keys() <= BESIDE_COMMAND:
+def _build_command(facts: CallFacts) -> dict[str, Any]:
+    reading = facts.reading
+    if reading is None or reading.simple is None or not facts.arguments.keys() <= BESIDE_COMMAND:
         return {}
-    from serai.policy.commands.command_pattern import CommandPattern
+    from serai.policy.commands.reader import CommandPattern
 
-    pattern = " ".join(map(_quoted, reading.simple))
+    pattern = " ".join(map(_quote, reading.simple))
     try:
         CommandPattern(pattern)
     except ValueError:  # longer than a pattern may be, or with characters that cannot be seen
@@ -97,30 +97,30 @@ def _words(subject: CallFacts) -> dict[str, Any]:
     return {"command": (pattern,)}
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """Like `shlex.quote`, which takes letters beyond ASCII for special."""
     return word if word and all(char.isalnum() or char in "@%+=:,./-_" for char in word) else shlex.quote(word)
 
 
-def _files(subject: CallFacts) -> dict[str, Any]:
-    known = subject.call.name in _FILES and subject.places.values and not subject.places.odd
-    return {"path": subject.places.values} if known else {}
+def _build_paths(facts: CallFacts) -> dict[str, Any]:
+    known = facts.call.name in _FILES and facts.places.values and not facts.places.odd
+    return {"path": facts.places.values} if known else {}
 
 
-def _hosts(subject: CallFacts) -> dict[str, Any]:
-    known = subject.call.name == "fetch" and subject.hosts.values and not subject.hosts.odd
-    if not known or not subject.arguments.keys() <= BESIDE["fetch"] | {"url"}:
+def _build_hosts(facts: CallFacts) -> dict[str, Any]:
+    known = facts.call.name == "fetch" and facts.hosts.values and not facts.hosts.odd
+    if not known or not facts.arguments.keys() <= BESIDE["fetch"] | {"url"}:
         return {}
-    return {"host": tuple(dict.fromkeys(_address(host, port) for host, port in subject.hosts.values))}
+    return {"host": tuple(dict.fromkeys(_format_address(host, port) for host, port in facts.hosts.values))}
 
 
-def _just(name: str) -> str:
+def _escape_name(name: str) -> str:
     """A pattern of this name alone. After a backslash `agent` is that name, and not any agent; one alone matches no name."""
     text = escape_glob(escape_surrogates(name))
     return f"\\{text}" if text in ("", *KINDS) else text
 
 
-def _address(host: str, port: int) -> str:
+def _format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -149,14 +149,14 @@ def advise(call: ToolCall, situation: CallContext, judged: PolicyDecision, *, ne
         return RuleAdvice(why_not="only a person can answer it")
     remember = judged.decision == "ask" and _can_be_remembered(call, situation, judged)
     if judged.stage != "mode":  # which is asked after the rules that allow: no other stage would be changed by one
-        return RuleAdvice(why_not=_in_the_way(judged), remember=remember)
-    subject = CallFacts(call, situation)
-    if _lets_through(flag := flag_for(subject), subject):
+        return RuleAdvice(why_not=_explain_obstacle(judged), remember=remember)
+    facts = CallFacts(call, situation)
+    if _lets_through(flag := build_flag(facts), facts):
         return RuleAdvice(flag=flag, wider=flag == f"--allow {shlex.quote(escape_glob(call.name))}", remember=remember)
     return RuleAdvice(why_not="no flag can say it: allow it with a rule in --policy FILE", remember=remember)
 
 
-def _in_the_way(judged: PolicyDecision) -> str:
+def _explain_obstacle(judged: PolicyDecision) -> str:
     if judged.remembered is not None:
         return f"a person said no for the next time too: serai policy forget {judged.remembered.id}"
     if judged.rule is None:
@@ -171,22 +171,22 @@ def _in_the_way(judged: PolicyDecision) -> str:
 
 def _can_be_remembered(call: ToolCall, situation: CallContext, judged: PolicyDecision) -> bool:
     """Whether a yes of a person would hold the next time: where a rule may deny it, only for exactly the same."""
-    rule = rule_for(CallFacts(call, situation), Allow())
+    rule = build_rule(CallFacts(call, situation), Allow())
     doubt = judged.rule is not None and judged.rule.decide == "deny"
     return (bool(rule.exactly) or not doubt) and match_rule(rule, CallFacts(call, situation)).answer == "yes"
 
 
-def flag_for(subject: CallFacts) -> str:
-    """The `--allow` that says what this call is; whether that lets it through, `advice` knows."""
-    about = _about(subject)
+def build_flag(facts: CallFacts) -> str:
+    """The `--allow` that says what this call is; whether that lets it through, `advise` knows."""
+    about = _make_keys(facts)
     pattern = next((texts[0] for key, texts in about.items() if key not in ("exactly", "cwd") and len(texts) == 1), "")
-    tool = escape_glob(subject.call.name)
+    tool = escape_glob(facts.call.name)
     return f"--allow {shlex.quote(f'{tool}:{pattern}' if pattern else tool)}"
 
 
-def _lets_through(flag: str, subject: CallFacts) -> bool:
+def _lets_through(flag: str, facts: CallFacts) -> bool:
     try:
         rule = parse_rule_flag(shlex.split(flag)[1])
     except BadSettings:  # the tool's name has a colon, the command a hundred words
         return False
-    return match_rule(rule, subject).answer == "yes"
+    return match_rule(rule, facts).answer == "yes"

@@ -1,7 +1,7 @@
 """The flight recorder: a tap for every wire, and the thread that writes everything.
 
     with Recorder.start(command="serai run") as recorder:
-        tap = recorder.wire("zot:weather", kind="guest", dialect="zot", pid=child.pid)
+        tap = recorder.open_tap("zot:weather", kind="guest", dialect="zot", pid=child.pid)
         Channel(child, receiver, deadlines=deadlines, tap=tap)
 
 The thread is off the hot path, writes in batches and is bounded in memory. A wire only does `put`: a lock, an append. The thread
@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 from serai import paths
 from serai.errors import ExitStatus, NotRecorded, SeraiError
-from serai.limits import Limits
-from serai.record.recording_folder import RecordingFolder, new_run
+from serai.limits import RecordLimits
+from serai.record.recording_folder import RecordingFolder, make_run_name
 from serai.record.secrets import Secrets, encode_secret
 from serai.record.segment import (
     FORMAT,
@@ -41,10 +41,10 @@ from serai.record.segment import (
     Open,
     Skipped,
     Written,
-    frames_head,
-    guarded,
+    escape_marks,
+    map_texts,
     pack,
-    with_texts,
+    pack_frames_head,
 )
 from serai.version import __version__
 from serai.wire.stream import Oversize
@@ -71,7 +71,7 @@ Item = Run | Written | threading.Event  # the last is set when its turn has come
 class RecordingWriter:
     """Writes one run's files. `put`, `tell`, `flush` and `close` from any thread; what is below them belongs to its own."""
 
-    def __init__(self, folder: RecordingFolder, head: Head, secrets: Secrets, limits: Limits) -> None:
+    def __init__(self, folder: RecordingFolder, head: Head, secrets: Secrets, limits: RecordLimits) -> None:
         self._folder = folder
         self._head = head
         self._secrets = secrets
@@ -91,7 +91,7 @@ class RecordingWriter:
         self.part = -1
         self._file = -1
         self._size = 0
-        self._next_file()
+        self._start_next_file()
         self._thread = threading.Thread(target=self._run, name="serai-recorder", daemon=True)
         self._thread.start()
 
@@ -121,7 +121,7 @@ class RecordingWriter:
                 entry.set()
         self._signal.set()
 
-    def micros(self, at: float) -> int:
+    def to_micros(self, at: float) -> int:
         """A monotonic time as microseconds since 1970."""
         return max(0, int((at + self._offset) * 1e6))
 
@@ -159,18 +159,18 @@ class RecordingWriter:
                 self._queued -= queued  # only now: until here they were in memory
             del items
             if closing:
-                self._leave(self._file)
+                self._close_file(self._file)
                 return
 
     def _write_all(self, items: list[Item]) -> None:
         """Write them in slices. Whatever goes wrong with one is counted, and the next has its turn."""
         self._set_clock()
-        self._name_short()
+        self._note_short_values()
         start = 0
         while start < len(items):
-            end = _slice_end(items, start)
+            end = _find_slice_end(items, start)
             try:
-                parts = self._parts(items[start:end])
+                parts = self._build_parts(items[start:end])
                 written = self._write(parts)
             except Exception:  # a defect of ours
                 log.exception("a part of the recording is lost")
@@ -184,7 +184,7 @@ class RecordingWriter:
             if isinstance(item, threading.Event):
                 item.set()
 
-    def _parts(self, items: list[Item]) -> list[bytes]:
+    def _build_parts(self, items: list[Item]) -> list[bytes]:
         """The bytes of the items. Everything on every wire comes through here: no call that can be spared."""
         parts: list[bytes] = []
         mask = self._secrets.mask if len(self._secrets) else None
@@ -195,8 +195,8 @@ class RecordingWriter:
                 if mask is not None:
                     run = mask(run)
                 if MARK in run:
-                    run = guarded(run)
-                parts += (frames_head(wire, way, int((at + offset) * 1e6), len(run)), run)
+                    run = escape_marks(run)
+                parts += (pack_frames_head(wire, way, int((at + offset) * 1e6), len(run)), run)
             elif isinstance(item, Written):
                 parts.append(self._pack(item))
         return parts
@@ -206,7 +206,7 @@ class RecordingWriter:
             self._open[entry.wire] = entry
         elif isinstance(entry, End):
             self._open.pop(entry.wire, None)
-        return pack(with_texts(entry, self._secrets.mask_text))
+        return pack(map_texts(entry, self._secrets.mask_text))
 
     def _write(self, parts: list[bytes]) -> bool:
         if self._size >= self._limits.record_segment:
@@ -219,12 +219,12 @@ class RecordingWriter:
                 parts = [*self._kept, *parts]
             self._size += _write_fully(self._file, parts)
         except OSError as error:
-            self._fails(error.strerror or str(error))
+            self._set_failure(error.strerror or str(error))
             if not _cut_back(self._file, self._size):
                 self._kept.insert(0, b"\n")  # then a half entry stands there: what follows begins on a line of its own
             return False
         self._lost, self._kept = [0, 0], []
-        self._fails("")
+        self._set_failure("")
         return True
 
     def _count_lost(self, items: list[Item]) -> None:
@@ -245,7 +245,7 @@ class RecordingWriter:
                 else:
                     self._lost[0] += 1
 
-    def _fails(self, why: str) -> None:
+    def _set_failure(self, why: str) -> None:
         if why and not self.failure:
             log.error("the recording cannot be written, what is lost is counted: %s", why)
         elif self.failure and not why:
@@ -254,36 +254,36 @@ class RecordingWriter:
 
     def _rotate(self) -> None:
         try:
-            self._next_file()
+            self._start_next_file()
         except OSError as error:  # then the old one gets longer than it should; the next batch tries again
             log.warning("the recording cannot go on in a new file: %s", error)
 
-    def _next_file(self) -> None:
+    def _start_next_file(self) -> None:
         """Go on in a new file, which can be understood without those before it. The old one stays in use when that fails."""
-        file, part = self._new_file()
+        file, part = self._create_file()
         head = self._pack(replace(self._head, part=part, at=_now()))
         opened = [self._pack(replace(entry, again=True)) for entry in list(self._open.values())]
         try:
             size = _write_fully(file, [head, *opened])
         except OSError:
-            self._leave(file)
+            self._close_file(file)
             self._folder.remove(self._head.run, part)
             raise
         old, self._file, self._size, self.part = self._file, file, size, part
         if old >= 0:
-            self._leave(old)
+            self._close_file(old)
             self._prune()
 
-    def _new_file(self) -> tuple[int, int]:
+    def _create_file(self) -> tuple[int, int]:
         """A file for the next part, and its number: those that a failed attempt could not remove are left out."""
         part = self.part + 1
         while True:
             try:
-                return self._folder.new_file(self._head.run, part), part
+                return self._folder.create_file(self._head.run, part), part
             except FileExistsError:
                 part += 1
 
-    def _leave(self, file: int) -> None:
+    def _close_file(self, file: int) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_UN)  # a fork may hold the file open
             os.close(file)
@@ -292,11 +292,11 @@ class RecordingWriter:
 
     def _prune(self) -> None:
         try:
-            self._folder.prune_by(self._limits)
+            self._folder.prune_to_limits(self._limits)
         except Exception as error:  # the recording itself matters more
             log.warning("old recordings cannot be removed: %s", error)
 
-    def _name_short(self) -> None:
+    def _note_short_values(self) -> None:
         """Say which values are too short to be masked, also those learned meanwhile."""
         if new := self._secrets.too_short - self._named:
             self._named |= new
@@ -308,7 +308,7 @@ class RecordingWriter:
             self._offset = offset
 
 
-def _slice_end(items: list[Item], start: int) -> int:
+def _find_slice_end(items: list[Item], start: int) -> int:
     size = 0
     for end in range(start, min(start + _SLICE_PARTS // 2, len(items))):
         item = items[end]
@@ -361,18 +361,18 @@ class Recorder:
         *,
         command: str = "",
         secrets: Secrets | None = None,
-        limits: Limits | None = None,
+        limits: RecordLimits | None = None,
     ) -> None:
         """`secrets` may be added to at any time; without any, whatever looks like a credential in our own environment is masked."""
-        self.secrets = Secrets.of(os.environ) if secrets is None else secrets
+        self.secrets = Secrets.from_env(os.environ) if secrets is None else secrets
         self.folder = folder or RecordingFolder.usual()
-        self.run = new_run()
+        self.run = make_run_name()
         self._wires = 0
         self._noted = False
         self.folder.create()
         head = Head(format=FORMAT, run=self.run, pid=os.getpid(), serai=__version__, command=command)
         try:
-            self._writer = RecordingWriter(self.folder, head, self.secrets, limits or Limits())
+            self._writer = RecordingWriter(self.folder, head, self.secrets, limits or RecordLimits())
         except OSError as error:
             raise NotRecorded(f"the recording cannot be started: {error.strerror}", who=str(self.folder.path)) from None
         self._taps: weakref.WeakSet[WireTap] = weakref.WeakSet()
@@ -380,9 +380,9 @@ class Recorder:
         self._finish = weakref.finalize(self, _finish, self._writer, self._taps)
 
     @classmethod
-    def start(cls, *, command: str = "", secrets: Secrets | None = None, limits: Limits | None = None) -> Recorder | None:
+    def start(cls, *, command: str = "", secrets: Secrets | None = None, limits: RecordLimits | None = None) -> Recorder | None:
         """What an entry point does: a recorder in the usual folder, or None when the person has turned recording off."""
-        return cls(command=command, secrets=secrets, limits=limits) if paths.recording_enabled() else None
+        return cls(command=command, secrets=secrets, limits=limits) if paths.is_recording_enabled() else None
 
     def __enter__(self) -> Self:
         return self
@@ -395,7 +395,7 @@ class Recorder:
         """Why nothing can be written at the moment; what is lost meanwhile is counted in the recording."""
         return self._writer.failure
 
-    def wire(
+    def open_tap(
         self,
         who: str,
         *,
@@ -433,7 +433,7 @@ class Recorder:
             self.folder.remove(self.run, 0)
 
     def _now(self) -> int:
-        return self._writer.micros(monotonic())
+        return self._writer.to_micros(monotonic())
 
 
 def _finish(writer: RecordingWriter, taps: weakref.WeakSet[WireTap]) -> None:
@@ -443,7 +443,7 @@ def _finish(writer: RecordingWriter, taps: weakref.WeakSet[WireTap]) -> None:
 
 
 class WireTap:
-    """Puts one wire on record. It is a `serai.wire.channel.Tap`; `body` and `end` are for what has no channel."""
+    """Puts one wire on record. It is a `serai.wire.channel.Tap`; `record_body` and `end` are for what has no channel."""
 
     __slots__ = ("__weakref__", "_bodies", "_dropped", "_ended", "_put", "_recorder", "_writer", "wire")
 
@@ -463,13 +463,13 @@ class WireTap:
 
     def skipped(self, at: float, frame: Oversize) -> None:
         head = self._recorder.secrets.mask_piece(frame.head).decode(errors="replace")
-        entry = Skipped(wire=self.wire, size=frame.size, limit=frame.limit, head=head, at=self._writer.micros(at))
+        entry = Skipped(wire=self.wire, size=frame.size, limit=frame.limit, head=head, at=self._writer.to_micros(at))
         self._put_late(entry, len(head), 1)
 
     def ended(self, at: float, cause: SeraiError) -> None:
         self.end(at, cause=cause, exit=cause.exit, stderr=cause.stderr)
 
-    def body(self, direction: FrameDirection, data: bytes, at: float | None = None) -> None:
+    def record_body(self, direction: FrameDirection, data: bytes, at: float | None = None) -> None:
         """One message that is no line: an HTTP body, a hook's input or output. For wires with `framing="bodies"`."""
         self.frames(direction, monotonic() if at is None else at, data + b"\n")
 
@@ -490,24 +490,26 @@ class WireTap:
                 error="" if cause is None else type(cause).__name__,
                 exit=None if exit is None else Exit(exit.code, exit.signal),
                 stderr=last,
-                at=self._writer.micros(when),
+                at=self._writer.to_micros(when),
             )
         )
 
     def tell_dropped(self, at: float | None = None) -> None:
         """Say what was dropped since the last that was taken; done before an end and before a recording is closed."""
         if self._dropped[0]:
-            self._writer.tell(self._drop(monotonic() if at is None else at))
+            self._writer.tell(self._build_dropped(monotonic() if at is None else at))
             self._dropped = [0, 0]
 
     def _put_late(self, item: Run | Skipped, size: int, frames: int) -> None:
         """Put it behind the news of what was dropped before it, or count it with that."""
-        if self._put(item, size, self._drop(monotonic()) if self._dropped[0] else None):
+        if self._put(item, size, self._build_dropped(monotonic()) if self._dropped[0] else None):
             self._dropped = [0, 0]
         else:
             self._dropped[0] += frames
             self._dropped[1] += size
 
-    def _drop(self, at: float) -> Dropped:
+    def _build_dropped(self, at: float) -> Dropped:
         frames, size = self._dropped
-        return Dropped(wire=self.wire, frames=frames, bytes=size, why="more came than could be written", at=self._writer.micros(at))
+        return Dropped(
+            wire=self.wire, frames=frames, bytes=size, why="more came than could be written", at=self._writer.to_micros(at)
+        )

@@ -3,6 +3,15 @@
 Opening reads the files once and builds an index in a private SQLite database, which spills to disk when it is large; frames
 themselves stay in the files and are read on demand. `export_recording` makes one file of it that another person can open:
 look-alikes of secrets masked, and only the wires that matter.
+
+`summarize_frame` tells what a frame is, at a glance: its type, the id it carries, and whether it asks or answers. One reading for
+all dialects, from what their frames have in common: a `method` or a `type`, an `id` or a `request_id`. It is for people who look
+at a timeline; the dialects themselves are exact.
+
+`replay` plays a recorded wire to a dialect, so that a bug report becomes a test. A dialect's side is a sans-IO object (`Side`). It
+gets the frames that its peer sent, as they came, and is told what it said itself in between, so that answers find their questions.
+What it makes of them are the same events as on the day of the recording. Replayed from Serai's side ("ours"), they are those that
+Serai saw; from the peer's ("theirs"), those that a peer would have seen of Serai.
 """
 
 from __future__ import annotations
@@ -14,13 +23,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
+from importlib import import_module
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
+
+import msgspec
+from msgspec import Raw
 
 from serai.errors import ExitStatus, NoRecording, NotRecorded
 from serai.record import secret_patterns, segment
-from serai.record.frame_summary import FrameSummary, frame_role, summarize_frame
 from serai.record.recording_folder import RecordingFolder
 from serai.record.segment import (
     Damaged,
@@ -33,10 +45,11 @@ from serai.record.segment import (
     Note,
     Open,
     Skipped,
-    frames_head,
+    map_texts,
     pack,
-    with_texts,
+    pack_frames_head,
 )
+from serai.wire.stream import Oversize
 
 _SCHEMA = """
 CREATE TABLE items (
@@ -117,7 +130,7 @@ class Recording:
         self._index = sqlite3.connect("")  # private, in memory until it is large
         self._index.executescript(_SCHEMA)
         try:
-            self._build()
+            self._build_index()
         except OSError as error:
             self.close()
             raise NoRecording(f"it cannot be read: {error.strerror}", who=str(files[0])) from None
@@ -132,7 +145,7 @@ class Recording:
         if isinstance(wanted, Path) or "/" in wanted or wanted.endswith(".rec"):
             if not path.is_file():
                 raise NoRecording("there is no such file", who=str(path))
-            head_of(path)
+            read_head(path)
             return cls([path])
         return cls(list((folder or RecordingFolder.usual()).find(wanted).files))
 
@@ -149,26 +162,26 @@ class Recording:
 
     # -- looking ----------------------------------------------------------------------------------------------------------------
 
-    def timeline(self, wanted: TimelineFilter | None = None) -> Iterator[TimelineItem]:
+    def iter_timeline(self, wanted: TimelineFilter | None = None) -> Iterator[TimelineItem]:
         """Everything that fits, in order."""
         wanted = wanted or TimelineFilter()
-        where, values = self._where(wanted)
+        where, values = self._build_where(wanted)
         text = wanted.text.encode(errors="surrogateescape")
         for row in self._index.execute(f"SELECT * FROM items WHERE {where} ORDER BY number", values):  # noqa: S608  (our own words)
-            item = self._item(row)
+            item = self._build_item(row)
             if not text or text in item.raw or wanted.text in item.text:
                 yield item
 
-    def entries(self) -> Iterator[Entry]:
+    def iter_entries(self) -> Iterator[Entry]:
         """What the files hold, as it was written: runs of frames, not single ones. A part's repetitions are left out."""
-        return (entry for _, entry in self._read())
+        return (entry for _, entry in self._read_entries())
 
-    def fitting(self, wanted: TimelineFilter) -> list[int]:
+    def find_wires(self, wanted: TimelineFilter) -> list[int]:
         """The numbers of the wires that a filter lets through."""
-        pattern = _glob(wanted.who) or "*"
+        pattern = _to_glob(wanted.who) or "*"
         return [n for n, wire in self.wires.items() if wanted.wire in (None, n) and fnmatchcase(wire.who, pattern)]
 
-    def wire(self, number: int | None = None) -> RecordedWire:
+    def get_wire(self, number: int | None = None) -> RecordedWire:
         """A wire by its number; the only one when nothing is said."""
         if number is None and len(self.wires) == 1:
             return next(iter(self.wires.values()))
@@ -178,17 +191,17 @@ class Recording:
             raise NoRecording(why, who=self.run, hint=f"it has {there}{' and more' * (len(self.wires) > 20)}" if there else "")
         return self.wires[number]
 
-    def _where(self, wanted: TimelineFilter) -> tuple[str, list[object]]:
+    def _build_where(self, wanted: TimelineFilter) -> tuple[str, list[object]]:
         parts: list[str] = ["1"]
         values: list[object] = []
         if wanted.wire is not None or wanted.who:
             self._index.execute("DELETE FROM chosen")
-            self._index.executemany("INSERT INTO chosen VALUES (?)", ((number,) for number in self.fitting(wanted)))
+            self._index.executemany("INSERT INTO chosen VALUES (?)", ((number,) for number in self.find_wires(wanted)))
             parts.append("wire IN chosen")
         for column, value in (("way", wanted.way), ("type", wanted.type)):
             if value:
                 parts.append(f"{column} GLOB ?")
-                values.append(_glob(value))
+                values.append(_to_glob(value))
         for sign, moment in ((">=", wanted.since), ("<=", wanted.until)):
             if moment is not None:
                 parts.append(f"at {sign} ?")
@@ -197,7 +210,7 @@ class Recording:
             parts.append("latency IS NOT NULL")
         return " AND ".join(parts), values
 
-    def _item(self, row: tuple[object, ...]) -> TimelineItem:
+    def _build_item(self, row: tuple[object, ...]) -> TimelineItem:
         number, what, at, wire, way, type_, id, file, offset, size, request, latency, text = row
         raw = b""
         if file is not None:
@@ -209,7 +222,7 @@ class Recording:
 
     # -- the index --------------------------------------------------------------------------------------------------------------
 
-    def _read(self) -> Iterator[tuple[int, Entry]]:
+    def _read_entries(self) -> Iterator[tuple[int, Entry]]:
         """All entries with the number of their file; neither what a later part repeats nor half a body."""
         framing: dict[int, str] = {}
         due = 0  # the part that should come next
@@ -231,14 +244,14 @@ class Recording:
                         continue
                 yield number, entry
 
-    def _build(self) -> None:
+    def _build_index(self) -> None:
         rows: list[tuple[object, ...]] = []
         pairs = _Pairs()
         self._number = 0
         for path in self.files:
             self._opened.append(path.open("rb"))
-        for file, entry in self._read():
-            for row in self._frames(entry, file, pairs) if isinstance(entry, Frames) else self._event(entry):
+        for file, entry in self._read_entries():
+            for row in self._index_frames(entry, file, pairs) if isinstance(entry, Frames) else self._index_event(entry):
                 rows.append(row)
                 if len(rows) >= _MANY:
                     self._index.executemany(_INSERT, rows)
@@ -247,30 +260,30 @@ class Recording:
         # A request gets its answer's latency too, so that both show it.
         self._index.executemany("UPDATE items SET latency = ? WHERE number = ?", pairs.latencies)
 
-    def _frames(self, entry: Frames, file: int, pairs: _Pairs) -> Iterator[tuple[object, ...]]:
+    def _index_frames(self, entry: Frames, file: int, pairs: _Pairs) -> Iterator[tuple[object, ...]]:
         wire = self.wires.setdefault(entry.wire, RecordedWire(entry.wire, f"wire {entry.wire}", started=entry.at))
         for start, line in _split(entry.run, wire.framing):
             self._number += 1
             wire.frames[entry.way] += 1
             wire.bytes[entry.way] += len(line)
             seen = summarize_frame(line)
-            request, latency = pairs.see(self._number, entry, seen, wire.dialect)
+            request, latency = pairs.match_frame(self._number, entry, seen, wire.dialect)
             yield (
                 self._number, "frame", entry.at, entry.wire, entry.way, seen.type, seen.id, file, entry.offset + start, len(line),
                 request, latency, None,
             )  # fmt: skip
 
-    def _event(self, entry: Entry) -> Iterator[tuple[object, ...]]:
+    def _index_event(self, entry: Entry) -> Iterator[tuple[object, ...]]:
         """What is no frame. Order matters: `Skipped` and `Dropped` stand where the frames would."""
         match entry:
             case Head():
                 self.run, self.command, self.started = entry.run, entry.command, entry.at
                 return
             case Open():
-                self.wires[entry.wire] = _wire(entry)
+                self.wires[entry.wire] = _build_wire(entry)
                 what, text = "open", _describe(self.wires[entry.wire])
             case End():
-                what, text = "end", self._end(entry)
+                what, text = "end", self._apply_end(entry)
             case Skipped():
                 what, text = "skipped", f"a frame of {entry.size} bytes (limit {entry.limit}) was skipped: {entry.head}"
             case Dropped():
@@ -287,7 +300,7 @@ class Recording:
         self._number += 1
         yield (self._number, what, getattr(entry, "at", 0), getattr(entry, "wire", 0), *[None] * 8, text)
 
-    def _end(self, entry: End) -> str:
+    def _apply_end(self, entry: End) -> str:
         wire = self.wires.setdefault(entry.wire, RecordedWire(entry.wire, f"wire {entry.wire}"))
         wire.ended, wire.why, wire.error, wire.stderr = entry.at, entry.why, entry.error, entry.stderr
         wire.exit = ExitStatus(entry.exit.code, entry.exit.signal) if entry.exit is not None else None
@@ -304,9 +317,9 @@ class _Pairs:
         self._open: dict[tuple[int, FrameDirection, str, bytes], tuple[int, int]] = {}  # number and time of the request
         self.latencies: list[tuple[int, int]] = []
 
-    def see(self, number: int, entry: Frames, seen: FrameSummary, dialect: str) -> tuple[int | None, int | None]:
+    def match_frame(self, number: int, entry: Frames, seen: FrameSummary, dialect: str) -> tuple[int | None, int | None]:
         """The number of the request that this frame answers, and how long that took."""
-        role, kind = frame_role(seen, dialect)
+        role, kind = find_role(seen, dialect)
         if not role:
             return None, None
         other: FrameDirection = "received" if entry.way == "sent" else "sent"
@@ -321,7 +334,7 @@ class _Pairs:
         return request, took
 
 
-def head_of(path: Path) -> Head:
+def read_head(path: Path) -> Head:
     """The first entry of a file, which says what it is."""
     try:
         with path.open("rb") as file:
@@ -336,7 +349,7 @@ def head_of(path: Path) -> Head:
     return entry
 
 
-def _wire(entry: Open) -> RecordedWire:
+def _build_wire(entry: Open) -> RecordedWire:
     about = (entry.kind, entry.dialect, entry.generation, entry.pid, entry.framing)
     return RecordedWire(entry.wire, entry.who, *about, started=entry.at)
 
@@ -366,7 +379,7 @@ def _split(run: bytes, framing: str) -> Iterator[tuple[int, bytes]]:
         at = end + 1
 
 
-def _glob(wanted: str) -> str:
+def _to_glob(wanted: str) -> str:
     """SQLite's pattern for a name in which only `*` is special."""
     return "".join(f"[{char}]" if char in "?[" else char for char in wanted)
 
@@ -407,17 +420,241 @@ def _place(draft: str, path: Path, *, replace: bool) -> None:
 
 def export_bytes(recording: Recording, keep: Callable[[int], bool]) -> Iterator[bytes]:
     """The entries, masked at equal length: the file replays as the recording does."""
-    for entry in recording.entries():
-        if isinstance(entry, Damaged) or not _kept(entry, keep):
+    for entry in recording.iter_entries():
+        if isinstance(entry, Damaged) or not _is_kept(entry, keep):
             continue
         if isinstance(entry, Frames):
-            lines = recording.wire(entry.wire).framing == "lines"
-            yield frames_head(entry.wire, entry.way, entry.at, len(entry.run))
+            lines = recording.get_wire(entry.wire).framing == "lines"
+            yield pack_frames_head(entry.wire, entry.way, entry.at, len(entry.run))
             yield secret_patterns.mask_run(entry.run) if lines else secret_patterns.mask(entry.run)
         else:
-            yield pack(with_texts(entry, secret_patterns.mask_text))
+            yield pack(map_texts(entry, secret_patterns.mask_text))
 
 
-def _kept(entry: Entry, keep: Callable[[int], bool]) -> bool:
+def _is_kept(entry: Entry, keep: Callable[[int], bool]) -> bool:
     wire: Any = getattr(entry, "wire", 0)
     return isinstance(entry, Head) or not wire or keep(wire)
+
+
+_NOTHING = Raw()
+Role = Literal["request", "answer", "either", ""]
+
+# Where a frame's type alone tells whether it asks or answers: its role, and the kind of exchange that it is part of. In such a
+# dialect ids are unique per kind only, so a pair has the same kind as well as the same id.
+_PARTS: dict[str, dict[str, tuple[Role, str]]] = {
+    "zot": {
+        "tool_call": ("request", "tool"),
+        "tool_result": ("answer", "tool"),
+        "command_invoked": ("request", "command"),
+        "command_response": ("answer", "command"),
+        "event_intercept": ("request", "intercept"),
+        "event_intercept_response": ("answer", "intercept"),
+    },
+    "yoi": {
+        "call": ("request", "call"),
+        "ok": ("answer", "call"),
+        "big": ("answer", "call"),
+        "trap": ("answer", "call"),
+        "host": ("request", "host"),
+        "reply": ("answer", "host"),
+    },
+}
+
+
+class FrameSummary(NamedTuple):
+    """`role` says what the frame's own shape tells; "either" when only the other side's frames can."""
+
+    type: str
+    id: bytes = b""
+    role: Role = ""
+
+
+class _Nested(msgspec.Struct, gc=False):
+    subtype: Raw = _NOTHING
+    request_id: Raw = _NOTHING
+    type: Raw = _NOTHING
+
+
+class _Frame(msgspec.Struct, gc=False):
+    type: Raw = _NOTHING
+    method: Raw = _NOTHING
+    id: Raw = _NOTHING
+    request_id: Raw = _NOTHING
+    subtype: Raw = _NOTHING
+    event: Raw = _NOTHING  # zot: the event's name; Claude Code: the streamed event
+    request: Raw = _NOTHING  # Claude Code: a control request's body
+    response: Raw = _NOTHING  # and that of its answer
+    result: Raw = _NOTHING
+    error: Raw = _NOTHING
+    jsonrpc: Raw = _NOTHING
+
+
+_frame: msgspec.json.Decoder[_Frame] = msgspec.json.Decoder(_Frame)
+_nested: msgspec.json.Decoder[_Nested] = msgspec.json.Decoder(_Nested)
+_string: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
+_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def summarize_frame(frame: bytes) -> FrameSummary:
+    try:
+        seen = _frame.decode(frame)
+    except msgspec.ValidationError:
+        return FrameSummary("json")  # but no object
+    except _BAD:
+        return FrameSummary("noise")
+    id = _decode_id(seen.id) or _decode_id(seen.request_id)
+    if method := _decode_text(seen.method):
+        return FrameSummary(method, id, "request" if id else "")
+    kind = _decode_text(seen.type)
+    if not kind:
+        if bytes(seen.error) not in (b"", b"null"):
+            return FrameSummary("error", id, "answer" if id else "")
+        if bytes(seen.result) or seen.jsonrpc is not _NOTHING:  # JSON-RPC without either is an answer of null
+            return FrameSummary("result", id, "answer" if id else "")
+        return FrameSummary("object", id)
+    inner = _decode_inner(seen)
+    detail = _decode_text(seen.subtype) or _decode_text(seen.event)
+    if inner is not None:
+        detail = detail or _decode_text(inner.subtype) or _decode_text(inner.type)
+        id = id or _decode_id(inner.request_id)
+    return FrameSummary(f"{kind}:{detail}" if detail else kind, id, "either" if id else "")
+
+
+def find_role(seen: FrameSummary, dialect: str) -> tuple[Role, str]:
+    """The role of a frame in its dialect, and the kind of exchange if its dialect tells several apart."""
+    parts = _PARTS.get(dialect)
+    if parts is None:
+        return seen.role, ""
+    return parts.get(seen.type.partition(":")[0], ("", "")) if seen.id else ("", "")
+
+
+def _decode_inner(seen: _Frame) -> _Nested | None:
+    for raw in (seen.request, seen.response, seen.event):
+        if raw is not _NOTHING and bytes(raw)[:1] == b"{":
+            try:
+                return _nested.decode(raw)
+            except _BAD:
+                return None
+    return None
+
+
+def _decode_text(raw: Raw) -> str:
+    if raw is _NOTHING or bytes(raw)[:1] != b'"':
+        return ""
+    try:
+        return _string.decode(raw)
+    except _BAD:
+        return ""
+
+
+def _decode_id(raw: Raw) -> bytes:
+    id = bytes(raw)
+    return b"" if id == b"null" else id
+
+
+View = Literal["ours", "theirs"]
+
+
+class Side(Protocol):
+    """One side of a dialect, as far as a replay needs it."""
+
+    def receive(self, run: bytes) -> list[Any]:
+        """What the other side said; what follows from it."""
+        ...
+
+    def note_sent(self, run: bytes, now: float) -> None:
+        """What this side said."""
+        ...
+
+    def oversize(self, frame: Oversize) -> list[Any]:
+        """A frame of the other side's that was too long to be kept."""
+        ...
+
+    def lose(self) -> list[Any]:
+        """The wire is over; what was still waited for."""
+        ...
+
+
+class Replayed(NamedTuple):
+    """What a side made of the frames of that moment, in microseconds since 1970."""
+
+    at: int
+    event: object
+
+
+# By dialect: the side that Serai takes and the one its peer takes.
+DIALECTS: dict[str, dict[View, str]] = {
+    "jsonrpc": {"ours": "serai.wire.jsonrpc:JsonRpcConnection", "theirs": "serai.wire.jsonrpc:JsonRpcConnection"},
+    "zot": {"ours": "serai.dialects.zot.host_side:HostSide", "theirs": "serai.dialects.zot.peer_side:PeerSide"},
+    "piglet": {"ours": "serai.dialects.piglet.host_side:HostSide", "theirs": "serai.dialects.piglet.peer_side:PeerSide"},
+    "claude": {"ours": "serai.dialects.claude.host_side:HostSide", "theirs": "serai.dialects.claude.peer_side:PeerSide"},
+}
+
+
+def make_side(dialect: str, view: View = "ours") -> Side:
+    """A fresh side of a dialect."""
+    if dialect not in DIALECTS:
+        raise NoRecording(
+            f"nothing here replays the dialect {dialect!r}", hint=f"name one that is spoken on the wire: {', '.join(DIALECTS)}"
+        )
+    module, _, name = DIALECTS[dialect][view].partition(":")
+    make: Callable[[], Side] = getattr(import_module(module), name)
+    return make()
+
+
+def replay(
+    recording: Recording,
+    wire: int,
+    side: Side | None = None,
+    *,
+    view: View = "ours",
+    mask: Callable[[bytes], bytes] = lambda run: run,
+) -> Iterator[Replayed]:
+    """Play one wire of a recording to `side` (by default a fresh one of its dialect) and give what it says, in order.
+
+    Where frames are missing, the `Dropped` entry that says so is given in their place. Two things a recording cannot know, so a
+    replay may differ there: calls that were made but never written to a peer that did not read, and calls that were given up in a
+    dialect that does not say so on the wire.
+    """
+    about = recording.get_wire(wire)
+    side = side or make_side(about.dialect, view)
+    theirs = "received" if view == "ours" else "sent"
+    for entry in recording.iter_entries():
+        if isinstance(entry, Frames) and entry.wire == wire:
+            if entry.way == theirs:
+                yield from (Replayed(entry.at, event) for event in side.receive(mask(entry.run)))
+            else:
+                side.note_sent(mask(entry.run), entry.at / 1e6)
+        elif isinstance(entry, Dropped) and entry.wire in (0, wire):
+            yield Replayed(entry.at, entry)
+        elif isinstance(entry, Skipped) and entry.wire == wire and view == "ours":
+            frame = Oversize(entry.size, entry.head.encode(), entry.limit)
+            yield Replayed(entry.at, frame)
+            yield from (Replayed(entry.at, event) for event in side.oversize(frame))
+        elif isinstance(entry, End) and entry.wire == wire:
+            yield from (Replayed(entry.at, event) for event in side.lose())
+
+
+def describe(event: object) -> dict[str, Any]:
+    """An event as plain data: its name and its parts. Two events are the same when their descriptions are."""
+    if isinstance(event, msgspec.Struct):
+        parts = {name: getattr(event, name) for name in event.__struct_fields__}
+    elif hasattr(event, "_asdict"):
+        parts = event._asdict()
+    else:
+        parts = {"value": event}
+    # Times differ between a live wire and its replay, and a future waits only in the former.
+    plain = {name: _to_plain(value) for name, value in parts.items() if name not in ("sent", "deadline", "timeout", "waiter")}
+    return {"event": getattr(event, "shown_as", type(event).__name__), **plain}
+
+
+def _to_plain(value: object) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode(errors="replace")
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, tuple | list):
+        return [_to_plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return describe(value) if isinstance(value, msgspec.Struct) else value

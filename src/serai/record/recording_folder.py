@@ -19,14 +19,14 @@ from pathlib import Path
 
 from serai import paths
 from serai.errors import NoRecording, NotRecorded
-from serai.limits import Limits
+from serai.limits import RecordLimits
 
 _FILE = re.compile(r"(\d{8}T\d{6}-\d{3}-[0-9a-f]{4})\.(\d{3,})\.rec")
 _TIME = "%Y%m%dT%H%M%S"
 _AGES = 365 * 1000  # days: nothing is older
 
 
-def new_run() -> str:
+def make_run_name() -> str:
     """A name for the run that starts now: its second, its millisecond, and something to tell it from others of the same."""
     now = datetime.now(UTC)
     return f"{now:{_TIME}}-{now.microsecond // 1000:03}-{secrets.token_hex(2)}"
@@ -45,7 +45,7 @@ class RecordedRun:
 
     @property
     def size(self) -> int:
-        return sum(map(_size, self.files))
+        return sum(map(_read_size, self.files))
 
     @property
     def live(self) -> bool:
@@ -71,7 +71,7 @@ class RecordingFolder:
         except OSError as error:
             raise NotRecorded(f"the folder of recordings cannot be used: {error.strerror}", who=str(self.path)) from None
 
-    def new_file(self, run: str, part: int) -> int:
+    def create_file(self, run: str, part: int) -> int:
         """Create and lock a run's next file; its descriptor. Nothing is left behind when that fails."""
         path = self.path / f"{run}.{part:03}.rec"
         while True:
@@ -90,7 +90,7 @@ class RecordingFolder:
         """Take back a file that could not be begun."""
         (self.path / f"{run}.{part:03}.rec").unlink(missing_ok=True)
 
-    def runs(self) -> list[RecordedRun]:
+    def list_runs(self) -> list[RecordedRun]:
         """All runs, the oldest first."""
         found: dict[str, list[tuple[int, Path]]] = {}
         for path in self.path.iterdir() if self.path.is_dir() else ():
@@ -100,7 +100,7 @@ class RecordingFolder:
 
     def find(self, wanted: str = "") -> RecordedRun:
         """The run whose name starts or ends so, if it is the only one; the latest when nothing is said."""
-        runs = self.runs()
+        runs = self.list_runs()
         if not wanted and runs:
             return runs[-1]
         matching = [run for run in runs if wanted and (run.name.startswith(wanted) or run.name.endswith(wanted))]
@@ -119,9 +119,9 @@ class RecordingFolder:
         if days is not None:
             age = timedelta(days=min(days, _AGES))
             oldest = (now or datetime.now(UTC)) - age
-            removed += _remove(file for run in self.runs() if run.started < oldest for file in run.files)
+            removed += _remove(file for run in self.list_runs() if run.started < oldest for file in run.files)
         if total is not None:
-            left = [(file, _size(file)) for run in self.runs() for file in run.files]
+            left = [(file, _read_size(file)) for run in self.list_runs() for file in run.files]
             size = sum(bytes_ for _, bytes_ in left)
             for file, bytes_ in left:
                 if size <= total:
@@ -131,7 +131,7 @@ class RecordingFolder:
                     size -= bytes_
         return removed
 
-    def prune_by(self, limits: Limits) -> list[Path]:
+    def prune_to_limits(self, limits: RecordLimits) -> list[Path]:
         return self.prune(days=limits.record_age, total=limits.record_total)
 
 
@@ -143,7 +143,7 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _size(file: Path) -> int:
+def _read_size(file: Path) -> int:
     try:
         return file.stat().st_size
     except FileNotFoundError:  # somebody prunes at the same time
@@ -155,19 +155,19 @@ def _remove(files: Iterable[Path]) -> list[Path]:
 
 
 def _remove_one(file: Path) -> bool:
-    with _locked(file, fcntl.LOCK_EX) as ours:
+    with _try_lock(file, fcntl.LOCK_EX) as ours:
         if ours:
             file.unlink(missing_ok=True)
     return ours
 
 
 def _is_written(file: Path) -> bool:
-    with _locked(file, fcntl.LOCK_SH) as ours:
+    with _try_lock(file, fcntl.LOCK_SH) as ours:
         return not ours and file.exists()
 
 
 @contextmanager
-def _locked(file: Path, how: int) -> Iterator[bool]:
+def _try_lock(file: Path, how: int) -> Iterator[bool]:
     """Hold the lock of a file if nobody else does, and say whether."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -65,7 +65,7 @@ _STARS = bytes(byte if byte in b"\r\n" else ord("*") for byte in range(256))
 def mask(frame: bytes) -> bytes:
     """One frame, or one text, with look-alikes masked."""
     masked = bytearray(frame)
-    for start, end in _found(frame):
+    for start, end in _find_secrets(frame):
         masked[start:end] = frame[start:end].translate(_STARS)
     return bytes(masked)
 
@@ -79,24 +79,24 @@ def mask_text(text: str) -> str:
     return mask(text.encode(errors="replace")).decode(errors="replace")
 
 
-def _found(frame: bytes) -> Iterator[tuple[int, int]]:
+def _find_secrets(frame: bytes) -> Iterator[tuple[int, int]]:
     for token in _TOKENS.finditer(frame):
         yield token.span()
     for pattern in _AROUND:
         for around in pattern.finditer(frame):
-            yield _without_escape(frame, *around.span(1))
-    yield from _ended_keys(frame)
+            yield _trim_escape(frame, *around.span(1))
+    yield from _find_ended_keys(frame)
     done = 0  # up to here a value was found: a name inside it needs no look of its own, or a frame of names would take for ever
     for name in _NAME.finditer(frame):
         if name.end() <= done:
             continue
-        span = _bare(frame, name) if name["bare"] is not None else _quoted(frame, name)
+        span = _find_bare(frame, name) if name["bare"] is not None else _find_quoted(frame, name)
         if span is not None and span[1] - span[0] >= _SHORTEST:
             done = span[1]
             yield span
 
 
-def _ended_keys(frame: bytes) -> Iterator[tuple[int, int]]:
+def _find_ended_keys(frame: bytes) -> Iterator[tuple[int, int]]:
     """What stands before the end of a key: where a text was cut to its tail, nothing else says that it is one."""
     done = 0  # nothing is looked at twice
     for end in _KEY_END.finditer(frame):
@@ -105,7 +105,7 @@ def _ended_keys(frame: bytes) -> Iterator[tuple[int, int]]:
         done = end.end()
 
 
-def _quoted(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
+def _find_quoted(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
     """From the opening quote to the one that closes it: the same quote, escaped as often."""
     level, start = len(name["escapes"]), name.end()
     for found in _QUOTES.finditer(frame, start):
@@ -114,10 +114,10 @@ def _quoted(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
             return start, found.start()
         if found[2] == name["quote"] and escapes % (2 * level + 2) == level:  # more of them are backslashes of the value's own
             return start, found.end() - 1 - level
-    return _without_escape(frame, start, len(frame))
+    return _trim_escape(frame, start, len(frame))
 
 
-def _bare(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
+def _find_bare(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
     """A value without quotes, or with quotes around it alone. After mere space only an option has one."""
     if not name["bare"].strip() and not _OPTION.search(frame, max(0, name.start() - 60), name.start()):
         return None
@@ -125,7 +125,7 @@ def _bare(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
     return value and value.span("value")
 
 
-def _without_escape(frame: bytes, start: int, end: int) -> tuple[int, int]:
+def _trim_escape(frame: bytes, start: int, end: int) -> tuple[int, int]:
     """Leave alone a backslash at the end, which may belong to the quote behind it."""
     while end > start and frame[end - 1 : end] == b"\\":
         end -= 1

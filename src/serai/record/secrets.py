@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
-from serai.wire import child_environment
+from serai.wire import process
 
 SHORTEST = 6
 # A searcher with more patterns than this loses its SIMD prefilter and gets ten times slower: two searchers are quicker.
@@ -47,12 +47,12 @@ class Secrets:
         self.add(*values)
 
     @classmethod
-    def of(cls, variables: Mapping[str, str], *names: str) -> Secrets:
+    def from_env(cls, variables: Mapping[str, str], *names: str) -> Secrets:
         """The values of all variables that look like credentials, and of the named ones whatever they look like."""
         return cls(
             (name, value)
             for name, value in variables.items()
-            if name in names or (name not in _PUBLIC and child_environment.looks_secret(name, value))
+            if name in names or (name not in _PUBLIC and process.looks_secret(name, value))
         )
 
     def __len__(self) -> int:
@@ -64,13 +64,13 @@ class Secrets:
         with self._lock:
             masks = dict(self._masks)
             for name, value in values:
-                leaves = _leaves_of(value)
+                leaves = _parse_leaves(value)
                 lines = [line.strip() for part in leaves or [value] for line in part.splitlines() if line.strip()]
                 long = [line for line in lines if len(line) >= SHORTEST]
                 if len(long) < len(lines) and not (leaves and long):  # most objects hold short strings that are no secret
                     self.too_short = self.too_short | {name}
                 for line in long:
-                    masks.update(_forms(line))
+                    masks.update(_iter_forms(line))
             if len(masks) > len(self._masks):
                 patterns = list(masks)
                 groups = [patterns[at : at + _PATTERNS] for at in range(0, len(patterns), _PATTERNS)]
@@ -121,33 +121,33 @@ def encode_secret(text: str) -> bytes:
         return text.encode(errors="replace")
 
 
-def _leaves_of(value: str) -> list[str]:
+def _parse_leaves(value: str) -> list[str]:
     """The strings and numbers in a JSON object or array, each of which may come alone; nothing of any other value."""
     if value.lstrip()[:1] not in ("{", "["):
         return []
     try:
-        return list(_leaves(json.loads(value)))
+        return list(_iter_leaves(json.loads(value)))
     except (ValueError, RecursionError):
         return []
 
 
-def _leaves(value: object) -> Iterator[str]:
+def _iter_leaves(value: object) -> Iterator[str]:
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(inner)
+            yield from _iter_leaves(inner)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
 
 
-def _forms(value: str) -> Iterator[tuple[bytes, bytes]]:
+def _iter_forms(value: str) -> Iterator[tuple[bytes, bytes]]:
     """Every form of a value on a wire, with its mask."""
     raw = encode_secret(value)
     number = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", value)
     for form in {
         raw,
         raw.decode(errors="replace").encode(),
-        *map(encode_secret, _escaped(value)),
-        *map(str.encode, _percent(value)),
+        *map(encode_secret, _escape_json(value)),
+        *map(str.encode, _percent_encode(value)),
     }:
         yield form, re.sub(rb"[0-9]", b"1", form) if number else b"*" * len(form)
     for form in (raw.hex().encode(), raw.hex().upper().encode()):
@@ -158,11 +158,11 @@ def _forms(value: str) -> Iterator[tuple[bytes, bytes]]:
             inside = encode(b"\0" * skip + raw)[(skip * 8 + 5) // 6 : (skip + len(raw)) * 8 // 6]
             if len(inside) >= SHORTEST:
                 text = inside.decode()
-                for carried in {text, *(escape(text) for escape in _ESCAPES), *_percent(text)}:
+                for carried in {text, *(escape(text) for escape in _ESCAPES), *_percent_encode(text)}:
                     yield carried.encode(), b"x" * len(carried)
 
 
-def _percent(value: str) -> Iterator[str]:
+def _percent_encode(value: str) -> Iterator[str]:
     """As URLs carry it: encoders differ in what they leave alone, and in the case of the digits."""
     for safe in ("", "/", "!'()*", "/!'()*"):
         for form in (quote(encode_secret(value), safe=safe), quote_plus(encode_secret(value), safe=safe)):
@@ -170,29 +170,29 @@ def _percent(value: str) -> Iterator[str]:
             yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), form)
 
 
-def _escaped(value: str) -> set[str]:
+def _escape_json(value: str) -> set[str]:
     """As JSON encoders write it, and as they write a JSON text that holds it."""
     once = {escape(value) for escape in _ESCAPES}
     return once | {escape(text) for escape in _ESCAPES for text in once if text != value}
 
 
-def _escape(special: str, digits: str = "04x") -> Callable[[str], str]:
+def _make_escape(special: str, digits: str = "04x") -> Callable[[str], str]:
     """An encoder that writes what matches `special` by its number, on top of what every encoder must escape."""
 
-    def by_number(found: re.Match[str]) -> str:
+    def escape_match(found: re.Match[str]) -> str:
         units = found[0][-1].encode("utf-16-be", errors="surrogatepass")
         return "".join(f"\\u{int.from_bytes(units[at : at + 2]):{digits}}" for at in range(0, len(units), 2))
 
-    return lambda text: re.sub(special, by_number, json.dumps(text, ensure_ascii=False)[1:-1])
+    return lambda text: re.sub(special, escape_match, json.dumps(text, ensure_ascii=False)[1:-1])
 
 
 _ESCAPES = (
-    _escape("(?!)"),  # UTF-8 as it is
-    _escape(r"[^\x00-\x7f]"),  # all in ASCII, as Python does
-    _escape(r"[^\x00-\x7f]", "04X"),
-    _escape(r"[<>&\u2028\u2029]"),  # fit for HTML, as Go does
-    _escape(r"[<>&='\u2028\u2029]"),  # and as Gson does
-    _escape(r"[^\x00-\x7f]|[<>&'+`]|\\\"", "04X"),  # and as .NET does
+    _make_escape("(?!)"),  # UTF-8 as it is
+    _make_escape(r"[^\x00-\x7f]"),  # all in ASCII, as Python does
+    _make_escape(r"[^\x00-\x7f]", "04X"),
+    _make_escape(r"[<>&\u2028\u2029]"),  # fit for HTML, as Go does
+    _make_escape(r"[<>&='\u2028\u2029]"),  # and as Gson does
+    _make_escape(r"[^\x00-\x7f]|[<>&'+`]|\\\"", "04X"),  # and as .NET does
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1].replace("/", "\\/"),  # PHP, some in JavaScript
     lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
 )

@@ -14,7 +14,7 @@ can hold, at the start of a line:
 Rules:
 
 1. A line that starts with the separator is an entry, and nothing else is: where a peer's own line starts with one, the ASCII
-   substitute character stands in its place (`guarded`). So no frame can pass for an entry, not even in a damaged file.
+   substitute character stands in its place (`escape_marks`). So no frame can pass for an entry, not even in a damaged file.
 2. Whatever cannot be read (a killed host's half entry, a damaged disk) is one `Damaged` entry; reading goes on at the next
    entry, and the whole frames before the damage count.
 3. An unknown kind of entry is `Damaged` too, so that an older Serai can open what a newer one wrote.
@@ -145,18 +145,18 @@ def pack(entry: Written) -> bytes:
     return MARK + _encoder.encode(entry) + b"\n"
 
 
-def with_texts(entry: Written, change: Callable[[str], str]) -> Written:
+def map_texts(entry: Written, change: Callable[[str], str]) -> Written:
     """The same entry with each of its texts changed: to mask a packed one could spoil the line itself."""
     texts = {name: text for name in entry.__struct_fields__ if isinstance(text := getattr(entry, name), str) and text}
     return msgspec.structs.replace(entry, **{name: change(text) for name, text in texts.items()})
 
 
-def frames_head(wire: int, way: FrameDirection, at: int, size: int) -> bytes:
+def pack_frames_head(wire: int, way: FrameDirection, at: int, size: int) -> bytes:
     """The line before a run; the run follows as it is."""
     return b"\x1e%b%d %d %d\n" % (_SIGN[way], wire, at, size)
 
 
-def guarded(run: bytes) -> bytes:
+def escape_marks(run: bytes) -> bytes:
     """A run in which no line starts with the separator; nearly always the very same object."""
     if MARK not in run:
         return run
@@ -172,7 +172,7 @@ def read(file: BufferedReader) -> Iterator[Entry]:
     damage = 0  # bytes that could not be read since the last entry
     why = ""
     while offset < end and (line := file.readline(_LONGEST)):
-        entry = _frames(line, file, offset) if line[1:2] in (b">", b"<") else _written(line)
+        entry = _read_frames(line, file, offset) if line[1:2] in (b">", b"<") else _parse_entry(line)
         if isinstance(entry, str):
             damage, why = damage + len(line), why or entry
             offset += len(line)
@@ -196,7 +196,7 @@ def read(file: BufferedReader) -> Iterator[Entry]:
         yield Damaged(offset - damage, damage, why)
 
 
-def _written(line: bytes) -> Written | str:
+def _parse_entry(line: bytes) -> Written | str:
     """The entry on this line, or why there is none."""
     if not line.startswith(MARK):
         return "no entry starts here"
@@ -208,18 +208,18 @@ def _written(line: bytes) -> Written | str:
         return f"the entry cannot be read: {error}"
 
 
-def _frames(line: bytes, file: BufferedReader, offset: int) -> Frames | str:
+def _read_frames(line: bytes, file: BufferedReader, offset: int) -> Frames | str:
     """The run that this line announces, which ends at the next entry at the latest."""
     head = _HEAD.fullmatch(line)
     if head is None or int(head[4]) > _LONGEST_RUN:
         return "the head of a run cannot be read"
     size = int(head[4])
-    run = _take(file, size)
+    run = _read_run(file, size)
     whole = len(run) == size and (run.endswith(b"\n") or file.peek(1)[:1] in (b"", MARK))
     return Frames(int(head[2]), _WAYS[head[1]], int(head[3]), run, offset + len(line), cut=not whole)
 
 
-def _take(file: BufferedReader, size: int) -> bytes:
+def _read_run(file: BufferedReader, size: int) -> bytes:
     """So many bytes, or what is there before the next entry. In pieces: what a damaged head announces may not be there at all."""
     parts: list[bytes] = []
     start = b"\n"  # a run begins at the start of a line

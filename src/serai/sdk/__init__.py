@@ -13,8 +13,8 @@
 Standard library only, and as little of it as possible before hello is sent: a bundle has nothing else, and a host waits.
 
 Authors use `extension` (decorators), `answers` (what handlers return), `events` (what they get), `host` and `services` (what they
-may request), `hook` (box hooks). Behind them: `registrations`, `schema`, `dispatcher`, `workers`, `handler_results`,
-`current_call`, `optional_requests`, `host_requests`, `host_records`, `stdio`, `shutdown`, and `adapters`, one for each dialect.
+may request), `hook` (box hooks). Behind them: `registrations`, `schema`, `dispatcher`, `workers`, `current_call`, `host_requests`,
+`host_records`, `stdio`, and `adapters`, one for each dialect.
 """
 
 from serai.lazy import lazy_exports

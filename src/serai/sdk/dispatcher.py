@@ -14,9 +14,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from serai.sdk import events
-from serai.sdk.answers import Allow, Block, Rewrite, ToolError, Verdict
+from serai.sdk.answers import Allow, Block, NoHandler, Rewrite, ToolError, Verdict, to_verdict
 from serai.sdk.current_call import Cancelled, current
-from serai.sdk.handler_results import NoHandler, judged
 from serai.sdk.registrations import Handler
 from serai.sdk.workers import Alarms, HandlerLoop, PendingAnswer, Workers
 
@@ -27,13 +26,12 @@ if TYPE_CHECKING:
 
     from serai.sdk.adapters import Adapter
     from serai.sdk.host import Host
-    from serai.sdk.host_requests import PendingRequests
-    from serai.sdk.optional_requests import OptionalRequests
+    from serai.sdk.host_requests import OptionalRequests, PendingRequests
     from serai.sdk.registrations import Registrations
     from serai.sdk.stdio import Source, StderrLog, Writer
 
 
-def _can_wait(value: object) -> bool:
+def _is_awaitable(value: object) -> bool:
     return hasattr(type(value), "__await__")
 
 
@@ -51,7 +49,7 @@ class Dispatcher:
     """
 
     def __init__(
-        self, book: Registrations, adapter: Adapter, host: Host, writer: Writer, remarks: StderrLog, concurrency: int
+        self, registry: Registrations, adapter: Adapter, host: Host, writer: Writer, remarks: StderrLog, concurrency: int
     ) -> None:
         self._remarks = remarks
         self._pid = os.getpid()
@@ -61,12 +59,12 @@ class Dispatcher:
         self._own_loop: HandlerLoop | None = None
         self._coroutines: set[Future[None]] = set()  # of the lanes
         self._answers = Workers("answers", 1)  # that need no handler
-        self._book, self._host, self._writer = book, host, writer
-        self._starts = book.starts
+        self._registry, self._host, self._writer = registry, host, writer
+        self._starts = registry.starts
         self.further: OptionalRequests | None = None  # what only some dialects have
         self.line: PendingRequests | None = None  # to the host's services
         self.on_first: Callable[[bytes], None] | None = None  # is told the first line: it may show another dialect
-        self.speak(adapter)
+        self.set_adapter(adapter)
         self._open: dict[tuple[str, str], PendingAnswer] = {}
         self._reading: Source | None = None
         self._leaving = False
@@ -78,34 +76,34 @@ class Dispatcher:
         self._keys = Workers("panels", 1)
         self._bus = Workers("bus", 1)
 
-    def _run(self, work: PendingAnswer, run: Callable[[], Any], workers: Workers, *, on_loop: bool) -> None:
+    def _schedule(self, work: PendingAnswer, run: Callable[[], Any], workers: Workers, *, on_loop: bool) -> None:
         if on_loop:
             self._start_task(work, run)
         else:
             self.put(work, run, workers)
 
-    def called(self, handler: Handler, *offered: Any) -> Any:
+    def call_handler(self, handler: Handler, *offered: Any) -> Any:
         """Call it on this thread, and wait for it if it is async; who cancels the call that runs here cancels it, too."""
-        value = handler.function(*handler.given(*offered))
-        self._end_copy()  # before the next handler is called, or waited for on a loop that a copy does not have
-        return self._waited(value) if _can_wait(value) else value
+        value = handler.function(*handler.select(*offered))
+        self._exit_if_forked()  # before the next handler is called, or waited for on a loop that a copy does not have
+        return self._await_on_loop(value) if _is_awaitable(value) else value
 
-    def _waited(self, value: Any) -> Any:
+    def _await_on_loop(self, value: Any) -> Any:
         import asyncio
         from concurrent.futures import CancelledError
 
-        async def outcome() -> tuple[Any, BaseException | None]:
+        async def await_value() -> tuple[Any, BaseException | None]:
             try:
                 found = await value
             except BaseException as error:
-                self._end_copy(error)
+                self._exit_if_forked(error)
                 if isinstance(error, asyncio.CancelledError):
                     raise
                 return None, error  # SystemExit would end the loop
-            self._end_copy()
+            self._exit_if_forked()
             return found, None
 
-        future = asyncio.run_coroutine_threadsafe(outcome(), self._the_loop())
+        future = asyncio.run_coroutine_threadsafe(await_value(), self._get_loop())
         if (call := current.get()) is not None:
             call.when_cancelled(future.cancel)
         try:
@@ -116,7 +114,7 @@ class Dispatcher:
             raise error
         return found
 
-    def soon(self, act: Callable[[], None]) -> None:
+    def run_soon(self, act: Callable[[], None]) -> None:
         """Answer without a handler, on a thread: who reads must not wait for a host that does not, or its end is never seen.
 
         Only with thousands of answers behind, none of which is taken, reading waits as well.
@@ -126,10 +124,10 @@ class Dispatcher:
 
     def put(self, work: PendingAnswer, run: Callable[[], Any], workers: Workers) -> None:
         """Have it run on a thread of these."""
-        if not workers.put(lambda: self._run_here(work, run)):
-            self.soon(lambda: work.fail(ToolError("too many requests wait already")))
+        if not workers.put(lambda: self._run_in_context(work, run)):
+            self.run_soon(lambda: work.fail(ToolError("too many requests wait already")))
 
-    def _run_here(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
+    def _run_in_context(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
         token = current.set(work.call)
         try:
             self._run_now(work, run)
@@ -140,33 +138,33 @@ class Dispatcher:
         try:
             work.call.check()  # it may have waited long for its turn
             value = run()
-            waits = _can_wait(value)
+            waits = _is_awaitable(value)
         except BaseException as error:  # SystemExit too: a library's exit ends this request, not the extension
-            self._end_copy(error)
+            self._exit_if_forked(error)
             work.fail(error)
             return
-        self._end_copy()
+        self._exit_if_forked()
         if waits:  # an async function in disguise
             self._start_task(work, lambda: value)
         else:
             work.settle(value)
 
     def _start_task(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
-        loop = self._the_loop()
+        loop = self._get_loop()
 
-        async def served() -> None:
+        async def serve() -> None:
             current.set(work.call)
             try:
                 value = await run()
             except BaseException as error:
-                self._end_copy(error)
+                self._exit_if_forked(error)
                 work.fail(error)
             else:
-                self._end_copy()
+                self._exit_if_forked()
                 work.settle(value)
 
         def start() -> None:
-            task = loop.create_task(served())
+            task = loop.create_task(serve())
             work.call.when_cancelled(lambda: loop.call_soon_threadsafe(task.cancel))
 
         try:
@@ -174,7 +172,7 @@ class Dispatcher:
         except RuntimeError as error:  # it is closed: the end is near
             work.fail(error)
 
-    def _in_turn(
+    def _call_in_turn(
         self, lane: Workers, handler: Handler | None, what: str, *offered: object, take: Callable[[], object] | None = None
     ) -> None:
         """For what needs no answer: one after the other, and what goes wrong is told."""
@@ -184,12 +182,12 @@ class Dispatcher:
         def run() -> None:
             try:
                 given = offered if take is None else (take(),)
-                value = handler.function(*handler.given(*given))
-                self._end_copy()
-                if _can_wait(value):
+                value = handler.function(*handler.select(*given))
+                self._exit_if_forked()
+                if _is_awaitable(value):
                     self._wait_for(value, what)
             except BaseException as error:
-                self._end_copy(error)
+                self._exit_if_forked(error)
                 self._remarks.trace(f"{what} raised", error)
 
         if not lane.put(run):
@@ -199,17 +197,17 @@ class Dispatcher:
         import asyncio
         from concurrent.futures import CancelledError
 
-        async def told() -> None:
+        async def await_coroutine() -> None:
             try:
                 await coroutine
             except BaseException as error:
-                self._end_copy(error)
+                self._exit_if_forked(error)
                 if isinstance(error, asyncio.CancelledError):
                     raise
                 self._remarks.trace(f"{what} raised", error)  # SystemExit would end the loop
-            self._end_copy()
+            self._exit_if_forked()
 
-        future = asyncio.run_coroutine_threadsafe(told(), self._the_loop())
+        future = asyncio.run_coroutine_threadsafe(await_coroutine(), self._get_loop())
         self._coroutines.add(future)
         try:
             if self._hurry:
@@ -220,21 +218,21 @@ class Dispatcher:
         finally:
             self._coroutines.discard(future)
 
-    def _the_loop(self) -> asyncio.AbstractEventLoop:
+    def _get_loop(self) -> asyncio.AbstractEventLoop:
         with self._changed:
             if self._loop is None:
                 self._own_loop = HandlerLoop(self._remarks)
                 self._loop = self._own_loop.loop
             return self._loop
 
-    def _end_copy(self, error: BaseException | None = None) -> None:
+    def _exit_if_forked(self, error: BaseException | None = None) -> None:
         """A handler that forked has run twice. The copy has no wire, and must not go on as a second extension."""
         if os.getpid() != self._pid:
             os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(error is not None))
 
-    def speak(self, adapter: Adapter) -> None:
+    def set_adapter(self, adapter: Adapter) -> None:
         """This dialect, from now on."""
-        self._adapter, self._works = adapter, adapter.works()
+        self._adapter, self._works = adapter, adapter.get_answer_types()
 
     # -- from the opening to the end ----------------------------------------------------------------------------------------------
 
@@ -242,26 +240,30 @@ class Dispatcher:
         """Async handlers run on this loop, or on one of our own, which is there before the first of them is called."""
         if loop is not None:
             self._loop = loop
-        elif any(handler.is_async for handler in self._book.handlers()):
-            self._the_loop()
+        elif any(handler.is_async for handler in self._registry.handlers()):
+            self._get_loop()
 
     def read(self, stream: Source) -> bool:
         """Serve until the host wants an end, or is gone; whether it said so."""
         limit = self._adapter.max_line
         self._reading = stream
-        while line := _line(stream, limit + 1):
+        while line := _read_line(stream, limit + 1):
             if self.on_first is not None and line.strip():
                 told, self.on_first = self.on_first, None
                 told(line)
             too_long = len(line) > limit
-            for item in self._adapter.too_long(line[:_HEAD], _skip(stream, line)) if too_long else self._adapter.hear(line):
+            for item in (
+                self._adapter.parse_oversized(line[:_HEAD], _skip_line(stream, line))
+                if too_long
+                else self._adapter.parse_line(line)
+            ):
                 if isinstance(item, events.ShutdownRequested):
                     return True
-                self._take(item)
+                self._handle(item)
         return False
 
     @property
-    def is_hearing(self) -> bool:
+    def has_unread_input(self) -> bool:
         """Whether the host has said what was not heard yet, as far as one can see."""
         return self._reading is None or bool(getattr(self._reading, "behind", False))
 
@@ -270,12 +272,12 @@ class Dispatcher:
         self._leaving = True
         deadline = monotonic() + grace
         if self.line is not None:
-            self.line.lost()
+            self.line.close()
         self._writer.give_up_by(deadline + _LAST)
         for work in list(self._open.values()):
             work.call.cancel()
         lanes = (self._events, self._keys, self._bus)
-        if not all(lane.idle(deadline - grace / 2) for lane in lanes):  # the last events are worth half of the moment
+        if not all(lane.drain(deadline - grace / 2) for lane in lanes):  # the last events are worth half of the moment
             self._hurry = True
             for coroutine in list(self._coroutines):
                 coroutine.cancel()
@@ -287,66 +289,66 @@ class Dispatcher:
             work.fail(Cancelled())
         others = [self.further.workers] if self.further is not None else []
         ended = all(
-            workers.idle(deadline) for workers in (self._tools, self._commands, self._questions, self._answers, *others, *lanes)
+            workers.drain(deadline) for workers in (self._tools, self._commands, self._questions, self._answers, *others, *lanes)
         )
         return (self._own_loop is None or self._own_loop.stop(deadline)) and ended
 
-    def farewell(self) -> None:
+    def send_shutdown_ack(self) -> None:
         self._writer.give_up_by(monotonic() + GRACE)
-        self._writer.write(self._adapter.farewell())
+        self._writer.write(self._adapter.encode_shutdown_ack())
 
     # -- what was heard -----------------------------------------------------------------------------------------------------------
 
-    def _take(self, item: events.Heard) -> None:
+    def _handle(self, item: events.Heard) -> None:
         match item:
             case events.ToolCalled():
                 self._call_tool(item)
             case events.CommandInvoked():
                 self._run_command(item)
             case events.InterceptRequest():
-                self._ask(item)
+                self._intercept(item)
             case events.OversizeRequest(id=id, kind=kind, why=why):
                 self._refuse(kind, id, ToolError(f"the request could not be read: {why}"))
             case events.EventReceived(event=event):
-                self.happened(event)
+                self.dispatch_event(event)
             case events.KeyPressed() | events.PanelResized() | events.PanelClosed():
-                self._panel(item)
+                self._handle_panel(item)
             case events.CancelRequested(id=id):
                 for work in list(self._open.values()):
                     if work.id == id:
                         work.call.cancel()
             case events.HandshakeDone(about=about):
-                self._host.welcome(about)
+                self._host.update(about)
                 starts, self._starts = self._starts, []
                 for start in starts:  # once, though a host may say again who it is
-                    self._in_turn(self._events, start, "on_init")
+                    self._call_in_turn(self._events, start, "on_init")
             case events.Unrecognized(why=why):
                 self._remarks.say(why)
             case events.ReplyReceived() if self.line is not None:
-                self.line.answered(item)
+                self.line.settle_reply(item)
             case events.TopicPublished() if self.line is not None:
-                self.line.published(item)
+                self.line.deliver_message(item)
             case _ if self.further is not None:
-                self.further.take(item)
+                self.further.handle(item)
 
-    def tell(self, method: str, params: dict[str, Any]) -> None:
+    def notify_host(self, method: str, params: dict[str, Any]) -> None:
         assert self.line is not None
-        self.line.tell(method, params)
+        self.line.notify_host(method, params)
 
-    def happened(self, event: events.Event) -> None:
-        self._in_turn(self._events, self._book.events.get(event.name), f"handler of {event.name}", event)
+    def dispatch_event(self, event: events.Event) -> None:
+        self._call_in_turn(self._events, self._registry.events.get(event.name), f"handler of {event.name}", event)
 
-    def in_order(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
+    def run_after_events(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
         """After the events that came before it."""
         self.put(work, run, self._events)
 
     def deliver(self, handler: Handler, what: str, take: Callable[[], object]) -> None:
         """Call it with what can be taken then, after all that was to be delivered before."""
-        self._in_turn(self._bus, handler, what, take=take)
+        self._call_in_turn(self._bus, handler, what, take=take)
 
-    def work(self, kind: str, id: str, name: str) -> PendingAnswer | None:
+    def open_request(self, kind: str, id: str, name: str) -> PendingAnswer | None:
         """What is owed an answer from now on. A request that comes twice is served once."""
-        work = self._works[kind](id, name, self._adapter, self._remarks, self._answer)
+        work = self._works[kind](id, name, self._adapter, self._remarks, self._send_answer)
         with self._changed:
             other = self._open.get((kind, id))
             first = other is None or other.claimed  # a host may use an id again the moment it has read the answer
@@ -360,7 +362,7 @@ class Dispatcher:
             return work
         return None
 
-    def _answer(self, work: PendingAnswer, frame: bytes) -> None:
+    def _send_answer(self, work: PendingAnswer, frame: bytes) -> None:
         """Once: whoever comes second is too late. It is open until it is written, so that no end overtakes it."""
         with self._changed:
             if work.claimed:
@@ -373,15 +375,15 @@ class Dispatcher:
             self._changed.notify_all()
 
     def _refuse(self, kind: str, id: str, error: ToolError) -> None:
-        if work := self.work(kind, id, "request"):
-            self.soon(lambda: work.fail(error))
+        if work := self.open_request(kind, id, "request"):
+            self.run_soon(lambda: work.fail(error))
 
     def _call_tool(self, call: events.ToolCalled) -> None:
-        tool = self._book.tools.get(call.name)
+        tool = self._registry.tools.get(call.name)
         if tool is None:
             self._refuse("tool", call.id, NoHandler("tool", call.name))
             return
-        work = self.work("tool", call.id, call.name)
+        work = self.open_request("tool", call.id, call.name)
         if work is None:
             return
         work.call.id = call.call or call.id
@@ -396,63 +398,65 @@ class Dispatcher:
 
         if tool.timeout is not None:
             seconds = tool.timeout
-            self._alarms.after(seconds, lambda: work.expire(seconds))
-        self._run(work, run, self._tools, on_loop=tool.is_async)
+            self._alarms.call_later(seconds, lambda: work.expire(seconds))
+        self._schedule(work, run, self._tools, on_loop=tool.is_async)
 
     def _run_command(self, command: events.CommandInvoked) -> None:
-        handler = self._book.commands.get(command.name)
+        handler = self._registry.commands.get(command.name)
         if handler is None:
             self._refuse("command", command.id, NoHandler("command", command.name))
-        elif work := self.work("command", command.id, command.name):
-            self._run(work, lambda: handler.function(*handler.given(command.args)), self._commands, on_loop=handler.is_async)
+        elif work := self.open_request("command", command.id, command.name):
+            self._schedule(work, lambda: handler.function(*handler.select(command.args)), self._commands, on_loop=handler.is_async)
 
-    def _ask(self, asked: events.InterceptRequest) -> None:
-        work = self.work("question", asked.id, asked.stage)
+    def _intercept(self, asked: events.InterceptRequest) -> None:
+        work = self.open_request("question", asked.id, asked.stage)
         if work is None:
             return
-        handlers = self._book.asked(asked.stage, asked.guard)
+        handlers = self._registry.find_interceptors(asked.stage, asked.guard)
         if not handlers:  # nobody here minds
-            self.soon(lambda: work.settle(None))
+            self.run_soon(lambda: work.settle(None))
         elif len(handlers) == 1:
             handler = handlers[0]
-            self._run(work, lambda: handler.function(*handler.given(asked.subject)), self._questions, on_loop=handler.is_async)
+            self._schedule(
+                work, lambda: handler.function(*handler.select(asked.subject)), self._questions, on_loop=handler.is_async
+            )
         else:
-            self._run(work, lambda: self._ask_all(handlers, asked.subject), self._questions, on_loop=False)
+            self._schedule(work, lambda: self._intercept_all(handlers, asked.subject), self._questions, on_loop=False)
 
-    def _ask_all(self, handlers: list[Handler], call: events.ToolCall) -> Verdict:
+    def _intercept_all(self, handlers: list[Handler], call: events.ToolCall) -> Verdict:
         """One after the other, each with what the one before made of it; who blocks has the last word."""
         verdict: Verdict = Allow()
         for handler in handlers:
-            one = judged(self.called(handler, call), "tool_call")
+            one = to_verdict(self.call_handler(handler, call), "tool_call")
             if isinstance(one, Block):
                 return one
             if isinstance(one, Rewrite):
                 verdict, call = one, call._replace(args=one.value)
         return verdict
 
-    def _panel(self, item: events.KeyPressed | events.PanelResized | events.PanelClosed) -> None:
-        panel = self._book.panels.get(item.panel)
+    def _handle_panel(self, item: events.KeyPressed | events.PanelResized | events.PanelClosed) -> None:
+        panel = self._registry.panels.get(item.panel)
         if panel is None:
             return
         match item:
             case events.KeyPressed(key=key, text=text):
-                self._in_turn(self._keys, panel.on_key, f"key handler of panel {panel.id}", key, text)
+                self._call_in_turn(self._keys, panel.on_key, f"key handler of panel {panel.id}", key, text)
             case events.PanelResized(width=width, height=height):
-                self._in_turn(self._keys, panel.on_resize, f"size handler of panel {panel.id}", width, height)
+                self._call_in_turn(self._keys, panel.on_resize, f"size handler of panel {panel.id}", width, height)
             case events.PanelClosed():
-                self._in_turn(self._keys, panel.on_close, f"close handler of panel {panel.id}")
+                self._call_in_turn(self._keys, panel.on_close, f"close handler of panel {panel.id}")
 
 
-def _line(stream: Source, limit: int) -> bytes:
+def _read_line(stream: Source, limit: int) -> bytes:
     try:
         return stream.readline(limit)
     except (OSError, ValueError):  # the host is gone, or somebody closed the stream
         return b""
 
 
-def _skip(stream: Source, line: bytes) -> int:
+def _skip_line(stream: Source, line: bytes) -> int:
     """Read on to the end of a line that is too long; its size. Nothing of it is kept."""
     size = len(line)
-    while not line.endswith(b"\n") and (line := _line(stream, 1 << 20)):
+    while not line.endswith(b"\n") and (line := _read_line(stream, 1 << 20)):
         size += len(line)
     return size

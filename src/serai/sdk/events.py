@@ -59,29 +59,29 @@ class Event:
     @property
     def stop(self) -> str:
         """Why a turn ended: end, length, tool_use, error, aborted."""
-        return self._text("stop")
+        return self._get_text("stop")
 
     @property
     def error(self) -> str:
-        return self._text("error")
+        return self._get_text("error")
 
     @property
     def text(self) -> str:
-        return self._text("text")
+        return self._get_text("text")
 
     @property
     def tool_id(self) -> str:
-        return self._text("tool_id")
+        return self._get_text("tool_id")
 
     @property
     def tool_name(self) -> str:
-        return self._text("tool_name")
+        return self._get_text("tool_name")
 
     @property
     def tool_args(self) -> Any:
         return self.data.get("tool_args")
 
-    def _text(self, key: str) -> str:
+    def _get_text(self, key: str) -> str:
         value = self.data.get(key)
         return value if isinstance(value, str) else ""
 

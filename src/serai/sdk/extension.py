@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from serai.sdk.adapters import Adapter
     from serai.sdk.dispatcher import Dispatcher
-    from serai.sdk.shutdown import ProgramEnd
+    from serai.sdk.stdio import ProgramEnd
 
 _LONGEST = 1_000_000  # seconds of a time-out: no call lives for days
 _CALLABLE = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # what models call and people type (spec zot 3.2)
@@ -31,32 +31,32 @@ _CALLABLE = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # what models call and
 def decorate(add: Callable[[Any], Any], name: object, what: str) -> Any:
     """With and without parentheses. What is wrong is told where the author stands, not where we found it."""
 
-    def added(function: Any) -> Any:
+    def apply(function: Any) -> Any:
         try:
             return add(function)
         except BadExtension as error:
             raise error.with_traceback(None) from None
 
     if isinstance(name, str):
-        return added
+        return apply
     if not callable(name):
         raise BadExtension(f"{name!r} is neither a name nor a function", hint=f'write @ext.{what} or @ext.{what}("name")')
-    return added(name)
+    return apply(name)
 
 
-def checked_text(value: object, what: str) -> str:
+def check_text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise BadExtension(f"{what} is text, not {value!r}", hint="write it in quotes")
     return value
 
 
-def event_name(event: object, what: str) -> str:
+def check_event_name(event: object, what: str) -> str:
     if not isinstance(event, str):
         raise BadExtension(f"@ext.{what} needs the name of an event", hint=f'write @ext.{what}("tool_call") above the handler')
     return event
 
 
-def named(what: str, name: object, function: Function) -> str:
+def choose_name(what: str, name: object, function: Function) -> str:
     called = name if isinstance(name, str) and name else getattr(function, "__name__", "")
     if not isinstance(called, str) or not called.strip() or called == "<lambda>":
         raise BadExtension(f"a {what} needs a name: {function!r} has none", hint=f'write @ext.{what}("name")')
@@ -67,11 +67,11 @@ def named(what: str, name: object, function: Function) -> str:
     return called
 
 
-def first_line(function: Function) -> str:
+def get_summary(function: Function) -> str:
     return (getattr(function, "__doc__", None) or "").strip().partition("\n")[0]
 
 
-def timeout_of(seconds: object, name: str) -> float | None:
+def check_timeout(seconds: object, name: str) -> float | None:
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST:
@@ -79,15 +79,15 @@ def timeout_of(seconds: object, name: str) -> float | None:
     return float(seconds)
 
 
-def number(value: object, what: str) -> int:
+def check_number(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadExtension(f"{what} is a whole number, not {value!r}", hint="write it as in priority=10")
     return value
 
 
-def label(name: object, function: Function, kind: str, taken: Callable[[str], bool]) -> str:
+def choose_label(name: object, function: Function, kind: str, taken: Callable[[str], bool]) -> str:
     """What it is called in a host's log: as it was named, else as its function is, and with a number if that is taken."""
-    if checked_text(name, f"the name of a {kind}"):
+    if check_text(name, f"the name of a {kind}"):
         return str(name)
     base = str(getattr(function, "__name__", "")).strip("<>") or kind
     many = 1
@@ -102,9 +102,9 @@ _SHORTCUT = re.compile(r"(ctrl\+|alt\+|shift\+)(alt\+|shift\+)*[a-z0-9]+|f[0-9]{
 _SAFE = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,128}(?<!\.)", re.ASCII).fullmatch
 
 
-def _safe_id(name: object, what: str) -> str:
+def _check_id(name: object, what: str) -> str:
     """As a manifest takes it (spec yoi 8)."""
-    if not _SAFE(checked_text(name, f"the name of a {what}")):
+    if not _SAFE(check_text(name, f"the name of a {what}")):
         text = f'"{name}" cannot be the name of a {what}: at most 128 letters, digits, ".", "_" and "-", and no "." at an end'
         raise BadExtension(text, hint=f'write ext.{what}("chat")')
     return str(name)
@@ -131,7 +131,7 @@ class Extension:
     def __init__(
         self, name: str, version: str = "", *, concurrency: int = 32, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
     ) -> None:
-        if not checked_text(name, "the name of an extension").strip():
+        if not check_text(name, "the name of an extension").strip():
             raise BadExtension("an extension needs a name", hint='write Extension("weather")')
         if concurrency < 1:
             raise BadExtension(f"concurrency is {concurrency}", who=name, hint="1 runs one tool at a time")
@@ -139,8 +139,8 @@ class Extension:
         self.version = str(version)
         self.host = Host()
         self._remarks = StderrLog(name)
-        self._book = Registrations(name, self.version)
-        self._say = OrderedOutput(self._book, self._remarks)
+        self._registry = Registrations(name, self.version)
+        self._say = OrderedOutput(self._registry, self._remarks)
         self._concurrency = concurrency
         self._stdin, self._stdout = stdin, stdout
         self._log: logging.Logger | None = None
@@ -152,8 +152,8 @@ class Extension:
         if _is_second_copy(caller):
             self._remarks.say("the program is imported a second time, and what that offers is not served: move `ext` to a module")
         wire = self._choice.descriptors
-        if stdin is stdout is None and caller.f_globals.get("__name__") == "__main__" and stdio.from_host(wire):
-            stdio.take(wire)  # a program: from here on nothing that it prints may get on the wire
+        if stdin is stdout is None and caller.f_globals.get("__name__") == "__main__" and stdio.is_started_by_host(wire):
+            stdio.take_wire(wire)  # a program: from here on nothing that it prints may get on the wire
 
     def __repr__(self) -> str:
         return f"<extension {self.name}>"
@@ -230,25 +230,25 @@ class Extension:
             reading, writer, adapter, ending = self._open(watch=True)
         except BadExtension as error:
             sys.exit(f"[{self.name}] {error}; {error.hint}")
-        from serai.sdk.shutdown import serve
+        from serai.sdk.stdio import serve
 
-        serve(self._serving(writer, adapter), reading, ending)
+        serve(self._build_dispatcher(writer, adapter), reading, ending)
 
     async def arun(self) -> None:
         """`run` inside a running event loop, which the async handlers then share."""
-        from serai.sdk.shutdown import serve_on_loop
+        from serai.sdk.stdio import serve_on_loop
 
         reading, writer, adapter, ending = self._open(watch=False)
-        await serve_on_loop(self._serving(writer, adapter), reading, ending)
+        await serve_on_loop(self._build_dispatcher(writer, adapter), reading, ending)
 
     def _open(self, *, watch: bool) -> tuple[stdio.Source, stdio.Writer, Adapter, ProgramEnd]:
         """Say hello and all the rest, before anything slow is imported; or wait for the host, if that comes first."""
-        from serai.sdk.shutdown import ProgramEnd
+        from serai.sdk.stdio import ProgramEnd
 
         wire = self._choice.descriptors
-        reading: stdio.Source = stdio.take(wire)[0] if self._stdin is None else self._stdin
-        writer = stdio.take(wire)[1] if self._stdout is None else stdio.Writer(self._stdout)
-        if not self._choice.named and isinstance(reading, stdio.Reader) and (first := adapters.recognise(reading.waiting())):
+        reading: stdio.Source = stdio.take_wire(wire)[0] if self._stdin is None else self._stdin
+        writer = stdio.take_wire(wire)[1] if self._stdout is None else stdio.Writer(self._stdout)
+        if not self._choice.named and isinstance(reading, stdio.Reader) and (first := adapters.recognise(reading.peek())):
             self._choice = adapters.DialectChoice(first)
         adapter = adapters.load(self._choice.dialect)
         self.host.dialect = adapter.dialect
@@ -259,42 +259,41 @@ class Extension:
             self._say.open(adapter, writer, offer=True)
         return reading, writer, adapter, ending
 
-    def _serving(self, writer: stdio.Writer, adapter: Adapter) -> Dispatcher:
+    def _build_dispatcher(self, writer: stdio.Writer, adapter: Adapter) -> Dispatcher:
         from serai.sdk.dispatcher import Dispatcher
 
-        serving = Dispatcher(self._book, adapter, self.host, writer, self._remarks, self._concurrency)
+        dispatcher = Dispatcher(self._registry, adapter, self.host, writer, self._remarks, self._concurrency)
         if not self._choice.named:
-            serving.on_first = lambda line: self._recognise(line, serving, writer)
-        self._join(serving, adapter, writer)
-        return serving
+            dispatcher.on_first = lambda line: self._recognise(line, dispatcher, writer)
+        self._connect_services(dispatcher, adapter, writer)
+        return dispatcher
 
-    def _recognise(self, line: bytes, serving: Dispatcher, writer: stdio.Writer) -> None:
+    def _recognise(self, line: bytes, dispatcher: Dispatcher, writer: stdio.Writer) -> None:
         """A host that speaks first did so after we had said hello, which means nothing to it (spec piglet FIX-2)."""
         name = adapters.recognise(line)
         if name and adapters.DIALECTS[name].module:
             adapter = adapters.load(name)
             self.host.dialect = adapter.dialect
-            self._say.wait()
-            serving.speak(adapter)
-            self._join(serving, adapter, writer)
+            self._say.pause()
+            dispatcher.set_adapter(adapter)
+            self._connect_services(dispatcher, adapter, writer)
 
-    def _join(self, serving: Dispatcher, adapter: Adapter, writer: stdio.Writer) -> None:
+    def _connect_services(self, dispatcher: Dispatcher, adapter: Adapter, writer: stdio.Writer) -> None:
         """What the dialect has beyond tools, commands, questions, events and panels; what it has not is told once."""
-        for missing in adapter.missing(self._book):
+        for missing in adapter.list_unsupported(self._registry):
             self._remarks.say(f"the host speaks {adapter.dialect}: {missing}")
-        if adapter.asking is None:
+        if adapter.requests is None:
             return
-        from serai.sdk.host_requests import PendingRequests
-        from serai.sdk.optional_requests import OptionalRequests
+        from serai.sdk.host_requests import OptionalRequests, PendingRequests
         from serai.sdk.services import Services
 
-        serving.line = line = PendingRequests(self._say, adapter.asking)
-        line.deliver, line.remark = serving.deliver, self._remarks.say
-        self.host.connect(Services(line))
-        further = OptionalRequests(serving, self._book, adapter, self.host, writer)
+        dispatcher.line = line = PendingRequests(self._say, adapter.requests)
+        line.deliver, line.remark = dispatcher.deliver, self._remarks.say
+        self.host.set_services(Services(line))
+        further = OptionalRequests(dispatcher, self._registry, adapter, self.host, writer)
         further.begin = lambda: self._say.open(adapter, writer, offer=False)
         further.offer = self._say.offer
-        serving.further = further
+        dispatcher.further = further
 
     # -- tools and commands -----------------------------------------------------------------------------------------------------
 
@@ -336,14 +335,14 @@ class Extension:
             raise BadExtension(f'interrupt is "cancel" or "block", not {interrupt!r}', hint='write interrupt="block"')
 
         def add(function: F) -> F:
-            called = named("tool", name, function)
+            called = choose_name("tool", name, function)
             if schema is not None and not isinstance(schema, dict):
                 raise BadExtension(f'tool "{called}": a schema is an object, not {schema!r}', hint='write {"type": "object", …}')
-            tool = Tool(function, called, checked_text(description, "a description"), schema, timeout_of(timeout, called))
-            hint = checked_text(prompt_hint, "a prompt hint")
+            tool = Tool(function, called, check_text(description, "a description"), schema, check_timeout(timeout, called))
+            hint = check_text(prompt_hint, "a prompt hint")
             behaviour = "block" if interrupt == "block" else ""
             tool.extras = {"prompt_hint": hint, "deferred": bool(deferred), "interrupt_behavior": behaviour}
-            self._book.add_tool(tool)
+            self._registry.add_tool(tool)
             self._say.offer_later()
             return function
 
@@ -362,9 +361,9 @@ class Extension:
         """
 
         def add(function: F) -> F:
-            called = named("command", name, function)
-            about = checked_text(description, "a description") or first_line(function)
-            self._book.add_command(called, about, Handler(function, f"command /{called}", "args"), immediate=bool(immediate))
+            called = choose_name("command", name, function)
+            about = check_text(description, "a description") or get_summary(function)
+            self._registry.add_command(called, about, Handler(function, f"command /{called}", "args"), immediate=bool(immediate))
             self._say.offer_later()
             return function
 
@@ -372,13 +371,13 @@ class Extension:
 
     def shortcut(self, key: str, description: str = "") -> Callable[[F], F]:
         """A key for a person to press, such as `ctrl+g`: `handler()` returns an action, text to show, or nothing."""
-        if not _SHORTCUT(checked_text(key, "a shortcut")):
+        if not _SHORTCUT(check_text(key, "a shortcut")):
             text = f'"{key}" is no shortcut: modifiers come in the order ctrl, alt, shift, then one key'
             raise BadExtension(text, hint='write @ext.shortcut("ctrl+g")')
 
         def add(function: F) -> F:
-            about = checked_text(description, "a description") or first_line(function)
-            self._book.add_shortcut(key, about, Handler(function, f"shortcut {key}"))
+            about = check_text(description, "a description") or get_summary(function)
+            self._registry.add_shortcut(key, about, Handler(function, f"shortcut {key}"))
             self._say.offer_later()
             return function
 
@@ -394,18 +393,18 @@ class Extension:
 
         There can be several of tool calls, each with a `name`: the highest `priority` is asked first.
         """
-        event = event_name(event, "intercept")
+        event = check_event_name(event, "intercept")
         given = check_stage(event)
 
         def add(function: F) -> F:
             handler = Handler(function, f"interceptor of {event}", given)
             if event == "tool_call":
-                self._guard(name, priority, handler, after=False)
+                self._add_guard(name, priority, handler, after=False)
             elif name or priority:
                 text = f"an interceptor of {event} has neither name nor priority"
                 raise BadExtension(text, hint="only those of tool_call have")
             else:
-                self._book.add_interceptor(event, handler)
+                self._registry.add_interceptor(event, handler)
                 self._say.offer_later()
             return function
 
@@ -433,24 +432,24 @@ class Extension:
         """
 
         def add(function: F) -> F:
-            self._guard(name, priority, Handler(function, "function after tool calls", "done"), after=True)
+            self._add_guard(name, priority, Handler(function, "function after tool calls", "done"), after=True)
             return function
 
         return add if function is None else add(function)
 
-    def _guard(self, name: str, priority: int, handler: Handler, *, after: bool) -> None:
-        called = checked_text(name, "the name of an interceptor")
-        self._book.add_guard(called, number(priority, "a priority"), handler, after=after)
+    def _add_guard(self, name: str, priority: int, handler: Handler, *, after: bool) -> None:
+        called = check_text(name, "the name of an interceptor")
+        self._registry.add_guard(called, check_number(priority, "a priority"), handler, after=after)
         self._say.offer_later()
 
     # -- events -----------------------------------------------------------------------------------------------------------------
 
     def on(self, event: str) -> Callable[[F], F]:
         """Hear of an event: `handler(event)`, one after the other in the order of the events."""
-        event = event_name(event, "on")
+        event = check_event_name(event, "on")
 
         def add(function: F) -> F:
-            self._book.add_event(event, Handler(function, f"event {event}", "event"))
+            self._registry.add_event(event, Handler(function, f"event {event}", "event"))
             self._say.offer_later()
             return function
 
@@ -463,10 +462,10 @@ class Extension:
         wants something done is the last.
         """
         for event in events:
-            event_name(event, "on_event")
+            check_event_name(event, "on_event")
 
         def add(function: F) -> F:
-            return self._ranked("event handler", name, priority, function, "event", events)
+            return self._add_ranked("event handler", name, priority, function, "event", events)
 
         return add
 
@@ -475,17 +474,17 @@ class Extension:
 
         Under piglet the host waits for it, and an exception is the end of the start.
         """
-        self._book.starts.append(Handler(function, "on_init"))
+        self._registry.starts.append(Handler(function, "on_init"))
         return function
 
     # -- what a person says, and what a model reads -----------------------------------------------------------------------------
 
     def prompt_section(self, title: str, content: str, *, order: int = 0, tokens: int = 0) -> None:
         """A part of the system prompt; sections come by `order`. `tokens` is about how long it is, 0 means unknown."""
-        if not checked_text(title, "the title of a prompt section").strip():
+        if not check_text(title, "the title of a prompt section").strip():
             raise BadExtension("a prompt section needs a title", hint='write ext.prompt_section("Units", "Use metric.")')
-        text = checked_text(content, "the content of a prompt section")
-        self._book.add_section(title, text, number(order, "an order"), number(tokens, "a number of tokens"))
+        text = check_text(content, "the content of a prompt section")
+        self._registry.add_section(title, text, check_number(order, "an order"), check_number(tokens, "a number of tokens"))
         self._say.offer_later()
 
     @overload
@@ -497,7 +496,7 @@ class Extension:
         """Add to the system prompt of one run: `handler(message)` with what the person said returns text, or nothing."""
 
         def add(function: F) -> F:
-            return self._ranked("message hook", name, priority, function, "message")
+            return self._add_ranked("message hook", name, priority, function, "message")
 
         return add if function is None else add(function)
 
@@ -510,7 +509,7 @@ class Extension:
         """Change what a person typed: `handler(text)` returns another, nothing, or `Handled()` when no agent is needed."""
 
         def add(function: F) -> F:
-            return self._ranked("input transformer", name, priority, function, "text")
+            return self._add_ranked("input transformer", name, priority, function, "text")
 
         return add if function is None else add(function)
 
@@ -526,8 +525,8 @@ class Extension:
         """
 
         def add(function: F) -> F:
-            called = label(name, function, "compactor", lambda _: False)
-            self._book.add_compactor(called, number(threshold, "a threshold"), Handler(function, "compactor", "messages"))
+            called = choose_label(name, function, "compactor", lambda _: False)
+            self._registry.add_compactor(called, check_number(threshold, "a threshold"), Handler(function, "compactor", "messages"))
             self._say.offer_later()
             return function
 
@@ -535,20 +534,20 @@ class Extension:
 
     def provider(self, api: str) -> Callable[[F], F]:
         """Serve models whose `api` is this: `handler(request, deltas)` writes what comes into `deltas`, and returns the message."""
-        if not checked_text(api, "the API of a provider"):
+        if not check_text(api, "the API of a provider"):
             raise BadExtension("a provider needs an API", hint='write @ext.provider("acme")')
 
         def add(function: F) -> F:
-            self._book.add_provider(api, Handler(function, f"provider of {api}", "request", "deltas"))
+            self._registry.add_provider(api, Handler(function, f"provider of {api}", "request", "deltas"))
             self._say.offer_later()
             return function
 
         return add
 
-    def _ranked(self, kind: str, name: str, priority: int, function: F, given: str, events: tuple[str, ...] = ()) -> F:
+    def _add_ranked(self, kind: str, name: str, priority: int, function: F, given: str, events: tuple[str, ...] = ()) -> F:
         handler = Handler(function, kind, given)
-        called = label(name, function, kind, lambda one: self._book.has_ranked(kind, one))
-        self._book.add_ranked(kind, RankedHandler(called, number(priority, "a priority"), handler, events))
+        called = choose_label(name, function, kind, lambda one: self._registry.has_ranked(kind, one))
+        self._registry.add_ranked(kind, RankedHandler(called, check_number(priority, "a priority"), handler, events))
         self._say.offer_later()
         return function
 
@@ -556,8 +555,8 @@ class Extension:
 
     def service(self, name: str, *, description: str = "") -> Service:
         """Something that the host keeps running, under this name; see `Service`. Only yoi has them."""
-        service = Service(_safe_id(name, "service"), checked_text(description, "a description"))
-        self._book.add_service(service)
+        service = Service(_check_id(name, "service"), check_text(description, "a description"))
+        self._registry.add_service(service)
         self._say.offer_later()
         return service
 
@@ -568,13 +567,13 @@ class Extension:
 
         Without `kinds` all are taken; `sources` such as `websocket:wss://example.com/feed` are opened by the host.
         """
-        wanted = tuple(checked_text(kind, "the kind of an event") for kind in kinds)
-        fed = tuple(checked_text(source, "the source of an ingress") for source in sources)
+        wanted = tuple(check_text(kind, "the kind of an event") for kind in kinds)
+        fed = tuple(check_text(source, "the source of an ingress") for source in sources)
 
         def add(function: F) -> F:
-            about = checked_text(description, "a description") or first_line(function)
+            about = check_text(description, "a description") or get_summary(function)
             handler = Handler(function, f'ingress "{name}"', "event")
-            self._book.add_ingress(Ingress(_safe_id(name, "ingress"), about, wanted, fed, handler))
+            self._registry.add_ingress(Ingress(_check_id(name, "ingress"), about, wanted, fed, handler))
             self._say.offer_later()
             return function
 
@@ -584,9 +583,9 @@ class Extension:
 
     def panel(self, id: str, *, title: str = "", footer: str = "") -> Panel:
         """A panel under this id; see `Panel`. Also a decorator above its handler for keys."""
-        words = checked_text(id, "the id of a panel"), checked_text(title, "a title"), checked_text(footer, "a footer")
+        words = check_text(id, "the id of a panel"), check_text(title, "a title"), check_text(footer, "a footer")
         panel = Panel(self._say, *words)
-        self._book.add_panel(panel)
+        self._registry.add_panel(panel)
         return panel
 
 

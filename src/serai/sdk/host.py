@@ -45,7 +45,7 @@ class Host(Services):
 
         def __getattr__(self, name: str) -> Any:
             if name in INTERFACES:
-                return self._interface(name)
+                return self._get_interface(name)
             if name not in SERVICES:
                 raise AttributeError(f"a host has no {name!r}")
             services = self.__dict__.get("_services")
@@ -65,7 +65,7 @@ class Host(Services):
         @property
         def websocket(self) -> WebSockets: ...
 
-    def _interface(self, name: str) -> Any:
+    def _get_interface(self, name: str) -> Any:
         interfaces = self.__dict__.get("_interfaces")
         if interfaces is not None:
             return interfaces.get(name)
@@ -74,15 +74,15 @@ class Host(Services):
         text = f"the host speaks {self.dialect}, and only hosts that speak yoi have {name}"
         raise NoService(text, hint=f"do without where hasattr(ext.host, {name!r}) is false")
 
-    def welcome(self, about: dict[str, Any]) -> None:
+    def update(self, about: dict[str, Any]) -> None:
         for name, value in about.items():
             setattr(self, name, value)
 
-    def connect(self, services: Services | None) -> None:
+    def set_services(self, services: Services | None) -> None:
         """For the engine: what can be asked of it."""
         self._services = services
 
-    def plug(self, interfaces: Interfaces) -> None:
+    def set_interfaces(self, interfaces: Interfaces) -> None:
         """For the engine: it is inside a component, and these are the functions that this imports."""
         self.dialect = "yoi"
         self._interfaces = interfaces

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from serai.errors import BadFrame
-from serai.sdk.answers import Image, Text, ToolResult
-from serai.sdk.handler_results import Returned, kind_of
+from serai.sdk.answers import Image, Returned, Text, ToolResult, describe_type
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -162,7 +161,7 @@ class StreamRequest(NamedTuple):
     options: Any = None
 
 
-def folded(data: object, names: Iterable[str]) -> dict[str, Any]:
+def fold_keys(data: object, names: Iterable[str]) -> dict[str, Any]:
     """The members of these names, whatever case their keys are in; one of the very case wins (spec piglet FIX-4)."""
     if not isinstance(data, dict):
         return {}
@@ -171,34 +170,34 @@ def folded(data: object, names: Iterable[str]) -> dict[str, Any]:
     return found | {name: data[name] for name in wanted.values() if name in data}
 
 
-def made(record: Callable[..., R], data: object) -> R:
+def build_record(record: Callable[..., R], data: object) -> R:
     """A record of what came. What is not there, or is of another type, has its empty value."""
     defaults: dict[str, Any] = record._field_defaults  # type: ignore[attr-defined]
-    names = {camel(name): name for name in defaults}
-    values = {names[key]: _fitting(value, defaults[names[key]]) for key, value in folded(data, names).items()}
+    names = {to_camel(name): name for name in defaults}
+    values = {names[key]: _coerce(value, defaults[names[key]]) for key, value in fold_keys(data, names).items()}
     return record(**values)
 
 
-def made_all(record: Callable[..., R], data: object) -> list[R]:
+def build_records(record: Callable[..., R], data: object) -> list[R]:
     """Of a list that came; null is an empty one."""
-    return [made(record, one) for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+    return [build_record(record, one) for one in data if isinstance(one, dict)] if isinstance(data, list) else []
 
 
-def tool_result(name: str, data: object) -> ToolResult:
+def build_tool_result(name: str, data: object) -> ToolResult:
     """What came of a tool; `BadFrame` when there is an image in it that is none."""
-    answer = folded(data, ("content", "isError", "errorCode", "errorHint"))
+    answer = fold_keys(data, ("content", "isError", "errorCode", "errorHint"))
     content: list[Text | Image] = []
     for one in answer.get("content") or ():
-        block = folded(one, ("type", "text", "data", "mime"))
+        block = fold_keys(one, ("type", "text", "data", "mime"))
         if block.get("type") == "image":
-            content.append(Image(_base64(name, block.get("data") or ""), block.get("mime") or "application/octet-stream"))
+            content.append(Image(_decode_base64(name, block.get("data") or ""), block.get("mime") or "application/octet-stream"))
         else:
             content.append(Text(str(block.get("text") or "")))
     code, hint = str(answer.get("errorCode") or ""), str(answer.get("errorHint") or "")
     return ToolResult(*content, is_error=bool(answer.get("isError")), code=code, hint=hint)
 
 
-def _base64(name: str, data: Any) -> bytes:
+def _decode_base64(name: str, data: Any) -> bytes:
     from base64 import b64decode
 
     try:
@@ -208,15 +207,15 @@ def _base64(name: str, data: Any) -> bytes:
         raise BadFrame(why, hint="whoever wrote that tool, or its host, has to mend it") from None
 
 
-def camel(name: str) -> str:
+def to_camel(name: str) -> str:
     return re.sub("_([a-z])", lambda match: match[1].upper(), name)
 
 
-def _fitting(value: object, default: Any) -> Any:
+def _coerce(value: object, default: Any) -> Any:
     if default is None:
         return value
     if hasattr(default, "_field_defaults"):
-        return made(type(default), value)
+        return build_record(type(default), value)
     if isinstance(default, tuple):
         return tuple(value) if isinstance(value, list) else default
     if isinstance(default, bool) or isinstance(value, bool):
@@ -263,19 +262,19 @@ class Deltas:
         self._tell("provider/delta", {"requestId": self._request, "type": type, **({"index": index} if index else {}), **more})
 
 
-def message_of(value: object, request: StreamRequest, deltas: Deltas) -> dict[str, Any]:
+def build_message(value: object, request: StreamRequest, deltas: Deltas) -> dict[str, Any]:
     """The message that is the answer: a whole one as it is, a text, or nothing for what was written."""
     if value is None:
         value = deltas.so_far
     if isinstance(value, str):
         value = {"content": [{"type": "text", "text": value}]}
     if not isinstance(value, dict):
-        raise Returned(f"it returned {kind_of(value)}; a provider returns a message, a text, or nothing for what it wrote")
+        raise Returned(f"it returned {describe_type(value)}; a provider returns a message, a text, or nothing for what it wrote")
     about = {"model": request.model.id, "provider": request.model.provider, "usage": _USAGE, "stopReason": "stop"}
-    return {**about, "timestamp": _now(), **value}
+    return {**about, "timestamp": _format_now(), **value}
 
 
-def _now() -> str:
+def _format_now() -> str:
     from datetime import UTC, datetime
 
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -31,17 +31,17 @@ class Handler:
     def __init__(self, function: Function, what: str, *offered: str) -> None:
         if not callable(function):
             raise BadExtension(f"{what}: {function!r} is no function", hint="put the decorator above a function")
-        least, most = _positional(function, what)
+        least, most = _count_positional(function, what)
         if least > len(offered):
             given = f"({', '.join(offered)})" if offered else "nothing"
-            text = f"{what}: its handler in {place(function)} needs {least} arguments and is given {given}"
-            raise BadExtension(text, hint=f"write it as `def {_name(function)}({', '.join(offered)})`, or with fewer")
+            text = f"{what}: its handler in {find_place(function)} needs {least} arguments and is given {given}"
+            raise BadExtension(text, hint=f"write it as `def {_get_name(function)}({', '.join(offered)})`, or with fewer")
         self.function = function
         self.count = min(most, len(offered))
         self.is_async = is_async(function)
-        self.where = place(function)
+        self.where = find_place(function)
 
-    def given(self, *offered: Any) -> tuple[Any, ...]:
+    def select(self, *offered: Any) -> tuple[Any, ...]:
         return offered[: self.count]
 
 
@@ -54,37 +54,37 @@ class Tool:
         self, function: Function, name: str, description: str, schema: dict[str, Any] | None, timeout: float | None
     ) -> None:
         self.function, self.name, self.timeout = function, name, timeout
-        self.is_async, self.where = is_async(function), place(function)
+        self.is_async, self.where = is_async(function), find_place(function)
         self.extras: dict[str, Any] = {}  # what only some dialects can tell of it
         self.call = ""  # the parameter that wants the running call
         self.bind: Callable[[object], dict[str, Any]] | None = None
         self.given: Callable[..., tuple[Any, ...]] = lambda *offered: offered
         if schema is None:
-            from serai.sdk.schema.parameters import parameters
+            from serai.sdk.schema.parameters import derive_parameters
 
-            derived = parameters(function, name)
+            derived = derive_parameters(function, name)
             self.schema, self.bind, self.call = derived.schema, derived.bind, derived.call
             self.description = description or derived.description
         else:
-            self.given = Handler(function, f'tool "{name}" with a schema of its own', "args").given
+            self.given = Handler(function, f'tool "{name}" with a schema of its own', "args").select
             self.schema = schema
             self.description = description or (getattr(function, "__doc__", None) or "").strip()
 
 
 def is_async(function: Function) -> bool:
     """A function in disguise may still return something to wait for: that is looked at when it has."""
-    code = getattr(_plain(function), "__code__", None)
+    code = getattr(_unwrap(function), "__code__", None)
     return code is not None and bool(code.co_flags & _COROUTINE)
 
 
-def place(function: Function) -> str:
-    code = getattr(_plain(function), "__code__", None)
+def find_place(function: Function) -> str:
+    code = getattr(_unwrap(function), "__code__", None)
     if code is None:
         return repr(function)
     return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
 
 
-def _plain(function: Any) -> Any:
+def _unwrap(function: Any) -> Any:
     """The function inside a partial, a method or an object that can be called."""
     while hasattr(function, "func"):  # functools.partial
         function = function.func
@@ -92,24 +92,24 @@ def _plain(function: Any) -> Any:
     return function if hasattr(function, "__code__") else getattr(type(function), "__call__", function)  # noqa: B004
 
 
-def _name(function: Function) -> str:
+def _get_name(function: Function) -> str:
     name = getattr(function, "__name__", "handler")
     return str(name) if str(name).isidentifier() else "handler"
 
 
-def _positional(function: Function, what: str) -> tuple[int, int]:
+def _count_positional(function: Function, what: str) -> tuple[int, int]:
     """How many positional arguments it needs, and how many it can take."""
     code = getattr(function, "__code__", None)
     if code is None or hasattr(function, "__wrapped__"):
-        return _positional_in_disguise(function, what)
+        return _inspect_positional(function, what)
     if code.co_kwonlyargcount > len(function.__kwdefaults__ or {}):
-        raise BadExtension(f"{what}: its handler in {place(function)} has keyword-only parameters", hint="give them defaults")
+        raise BadExtension(f"{what}: its handler in {find_place(function)} has keyword-only parameters", hint="give them defaults")
     most = code.co_argcount - hasattr(function, "__func__")  # a method has its object already
     least = most - len(function.__defaults__ or ())
     return least, 99 if code.co_flags & _VARARGS else most
 
 
-def _positional_in_disguise(function: Function, what: str) -> tuple[int, int]:
+def _inspect_positional(function: Function, what: str) -> tuple[int, int]:
     import inspect
 
     try:
@@ -179,7 +179,7 @@ class Registrations:
 
     def add_tool(self, tool: Tool) -> None:
         if (other := self.tools.get(tool.name)) is not None:
-            raise _twice(f'tools are named "{tool.name}"', other.where, tool.where, "rename one of them")
+            raise _clash(f'tools are named "{tool.name}"', other.where, tool.where, "rename one of them")
         self.tools[tool.name] = tool
         about = {"description": tool.description, "parameters": tool.schema, **tool.extras}
         self.offers.append(Registration("tool", tool.name, about))
@@ -194,7 +194,7 @@ class Registrations:
 
     def add_event(self, event: str, handler: Handler) -> None:
         if event not in EVENTS:
-            raise _unknown("event", event, EVENTS)
+            raise _build_unknown_error("event", event, EVENTS)
         _set(self.events, event, handler, "handlers are for the event")
         self.offers.append(Registration("event", event, {}))
 
@@ -210,7 +210,7 @@ class Registrations:
         other = guard.after if after else guard.before
         if other is not None:
             what = "interceptors are for tool_call" if not after else "functions see what came of tool calls"
-            raise _twice(f'{what} under the name "{name}"' if name else what, other.where, handler.where, "give one a name")
+            raise _clash(f'{what} under the name "{name}"' if name else what, other.where, handler.where, "give one a name")
         if guard.priority != priority:
             text = f'the interceptor "{name}" has two priorities, {guard.priority} and {priority}'
             raise BadExtension(text, hint="write the same at both")
@@ -220,36 +220,36 @@ class Registrations:
             guard.before = handler
             self.interceptors.setdefault("tool_call", handler)
 
-    def ranked_guards(self) -> list[Guard]:
+    def sort_guards(self) -> list[Guard]:
         """In the order in which hosts ask: the highest priority first (spec piglet 4)."""
         return sorted(self.guards.values(), key=lambda guard: -guard.priority)
 
-    def asked(self, stage: str, guard: str) -> list[Handler]:
+    def find_interceptors(self, stage: str, guard: str) -> list[Handler]:
         """Whom a question is for. Guards go by their name, where hosts know it; without one all are asked (spec piglet 8.1)."""
         if stage != "tool_call":
             return [self.interceptors[stage]] if stage in self.interceptors else []
-        return [found.before for found in self.named_guards(guard) if found.before is not None]
+        return [found.before for found in self.find_guards(guard) if found.before is not None]
 
-    def named_guards(self, name: str) -> list[Guard]:
+    def find_guards(self, name: str) -> list[Guard]:
         """Empty means all; one without a name of its own has the extension's."""
-        return [guard for guard in self.ranked_guards() if not name or name == (guard.name or self.name)]
+        return [guard for guard in self.sort_guards() if not name or name == (guard.name or self.name)]
 
     def add_ranked(self, kind: str, ranked: RankedHandler) -> None:
         """An event handler, a message hook or an input transformer: the lowest priority first (spec piglet 4)."""
-        among = self._among(kind)
+        among = self._get_ranked(kind)
         for other in among:
             if other.name == ranked.name:
                 text = f'{kind}s are named "{ranked.name}"'
-                raise _twice(text, other.handler.where, ranked.handler.where, "give one another name")
+                raise _clash(text, other.handler.where, ranked.handler.where, "give one another name")
         among.append(ranked)
         among.sort(key=lambda one: one.priority)
         events = {"events": list(ranked.events)} if ranked.events else {}
         self.offers.append(Registration(kind, ranked.name, {"priority": ranked.priority, **events}))
 
     def has_ranked(self, kind: str, name: str) -> bool:
-        return any(other.name == name for other in self._among(kind))
+        return any(other.name == name for other in self._get_ranked(kind))
 
-    def _among(self, kind: str) -> list[RankedHandler]:
+    def _get_ranked(self, kind: str) -> list[RankedHandler]:
         return {"event handler": self.listeners, "message hook": self.message_hooks, "input transformer": self.transformers}[kind]
 
     def add_shortcut(self, key: str, description: str, handler: Handler) -> None:
@@ -258,7 +258,7 @@ class Registrations:
 
     def add_compactor(self, name: str, threshold: int, handler: Handler) -> None:
         if self.compactor is not None:
-            raise _twice("functions compact the conversation", self.compactor.where, handler.where, "a host takes one: choose")
+            raise _clash("functions compact the conversation", self.compactor.where, handler.where, "a host takes one: choose")
         self.compactor = handler
         self.offers.append(Registration("compactor", name, {"threshold": threshold}))
 
@@ -274,7 +274,7 @@ class Registrations:
 
     def add_ingress(self, ingress: Ingress) -> None:
         if (other := self.ingresses.get(ingress.name)) is not None:
-            raise _twice(f'ingresses are named "{ingress.name}"', other.handler.where, ingress.handler.where, "rename one of them")
+            raise _clash(f'ingresses are named "{ingress.name}"', other.handler.where, ingress.handler.where, "rename one of them")
         self.ingresses[ingress.name] = ingress
         about = {"description": ingress.description, "event_kinds": list(ingress.kinds), "sources": list(ingress.sources)}
         self.offers.append(Registration("ingress", ingress.name, about))
@@ -299,21 +299,21 @@ class Registrations:
 def check_stage(stage: str) -> str:
     """What an interceptor of that stage is given."""
     if stage not in STAGES:
-        raise _unknown("question", stage, tuple(STAGES))
+        raise _build_unknown_error("question", stage, tuple(STAGES))
     return STAGES[stage]
 
 
 def _set(handlers: dict[str, Handler], name: str, handler: Handler, what: str) -> None:
     if (other := handlers.get(name)) is not None:
-        raise _twice(f"{what} {name}", other.where, handler.where, "let one of them call the other")
+        raise _clash(f"{what} {name}", other.where, handler.where, "let one of them call the other")
     handlers[name] = handler
 
 
-def _twice(what: str, one: str, other: str, hint: str) -> BadExtension:
+def _clash(what: str, one: str, other: str, hint: str) -> BadExtension:
     return BadExtension(f"two {what}: the one in {one} and the one in {other}", hint=hint)
 
 
-def _unknown(what: str, name: str, known: tuple[str, ...]) -> BadExtension:
+def _build_unknown_error(what: str, name: str, known: tuple[str, ...]) -> BadExtension:
     return BadExtension(f'there is no {what} "{name}"', hint=f"there are {', '.join(known)}")
 
 
@@ -334,23 +334,23 @@ class Service:
 
     def start(self, function: F) -> F:
         """`handler(config)`, with what the person configured for this plugin, or None. An exception is the end of the start."""
-        self.on_start = self._handler(function, self.on_start, "start", "config")
+        self.on_start = self._build_handler(function, self.on_start, "start", "config")
         return function
 
     def status(self, function: F) -> F:
         """`handler()` returns data for the operator. An exception means that it has failed."""
-        self.on_status = self._handler(function, self.on_status, "status")
+        self.on_status = self._build_handler(function, self.on_status, "status")
         return function
 
     def stop(self, function: F) -> F:
         """`handler()`: it has to end."""
-        self.on_stop = self._handler(function, self.on_stop, "stop")
+        self.on_stop = self._build_handler(function, self.on_stop, "stop")
         return function
 
     def handlers(self) -> list[Handler]:
         return [handler for handler in (self.on_start, self.on_status, self.on_stop) if handler is not None]
 
-    def _handler(self, function: Function, other: Handler | None, what: str, *offered: str) -> Handler:
+    def _build_handler(self, function: Function, other: Handler | None, what: str, *offered: str) -> Handler:
         handler = Handler(function, f'service "{self.name}", {what}', *offered)
         if other is not None:
             text = f'service "{self.name}" has two handlers for its {what}: the one in {other.where} and the one in {handler.where}'
@@ -413,19 +413,19 @@ class IngressEvent:
         """Say this on the websocket of that URL, which is one of the plugin's sources."""
         if not isinstance(text, str):
             raise TypeError(f"what goes over a websocket is text, not {type(text).__name__}")
-        self._command("websocket_send", {"url": url, "text": text})
+        self._add_command("websocket_send", {"url": url, "text": text})
 
     def request(self, method: str, url: str, *, headers: dict[str, str] | None = None, body: str | None = None) -> None:
         """Have this HTTP request made; hosts may not do that yet, and say so to the operator alone."""
         named = [{"name": name, "value": value} for name, value in (headers or {}).items()]
-        self._command("host_request_dispatch", {"method": method, "url": url, "headers": named, "body": body})
+        self._add_command("host_request_dispatch", {"method": method, "url": url, "headers": named, "body": body})
 
     def report(self, message: str = "", **status: Any) -> None:
         """A word for the operator, and a status that takes the place of the plugin's own."""
         payload: dict[str, Any] = {"message": message} if message else {}
-        self._command("diagnostic_status_update", payload | ({"status": status} if status else {}))
+        self._add_command("diagnostic_status_update", payload | ({"status": status} if status else {}))
 
-    def _command(self, kind: str, payload: dict[str, Any]) -> None:
+    def _add_command(self, kind: str, payload: dict[str, Any]) -> None:
         self.commands.append((f"{len(self.commands) + 1}", kind, payload))
 
 
@@ -447,11 +447,11 @@ class Panel:
 
     def open(self, lines: Iterable[str] = (), *, title: str = "", footer: str | None = None) -> OpenPanel:
         """The answer of a command that opens it."""
-        return OpenPanel(self.id, title or self.title, _lines(lines), self.footer if footer is None else footer)
+        return OpenPanel(self.id, title or self.title, _split_lines(lines), self.footer if footer is None else footer)
 
     def render(self, lines: Iterable[str] = (), *, title: str = "", footer: str | None = None) -> None:
         """What it shows now: always all of it. Without a title it keeps its own, without a footer that of `ext.panel`."""
-        shown = _lines(lines)
+        shown = _split_lines(lines)
         last = self.footer if footer is None else footer
         for text in (title, last):
             if not isinstance(text, str):
@@ -471,23 +471,23 @@ class Panel:
 
     def key(self, function: F) -> F:
         """`handler(key, text)`: up, down, left, right, enter, tab, …, and `rune` with a character as text."""
-        self.on_key = self._handler(function, self.on_key, "key", "key", "text")
+        self.on_key = self._build_handler(function, self.on_key, "key", "key", "text")
         return function
 
     def resized(self, function: F) -> F:
         """`handler(width, height)`, from hosts that tell."""
-        self.on_resize = self._handler(function, self.on_resize, "size", "width", "height")
+        self.on_resize = self._build_handler(function, self.on_resize, "size", "width", "height")
         return function
 
     def closed(self, function: F) -> F:
         """`handler()`: the person or the host closed it."""
-        self.on_close = self._handler(function, self.on_close, "end")
+        self.on_close = self._build_handler(function, self.on_close, "end")
         return function
 
     def handlers(self) -> list[Handler]:
         return [handler for handler in (self.on_key, self.on_resize, self.on_close) if handler is not None]
 
-    def _handler(self, function: Function, other: Handler | None, what: str, *offered: str) -> Handler:
+    def _build_handler(self, function: Function, other: Handler | None, what: str, *offered: str) -> Handler:
         handler = Handler(function, f'panel "{self.id}", {what}', *offered)
         if other is not None:
             text = f'panel "{self.id}" has two handlers for its {what}: the one in {other.where} and the one in {handler.where}'
@@ -495,7 +495,7 @@ class Panel:
         return handler
 
 
-def _lines(lines: Iterable[str]) -> tuple[str, ...]:
+def _split_lines(lines: Iterable[str]) -> tuple[str, ...]:
     """A text is its lines; the host wraps nothing and cuts nothing."""
     shown = tuple(lines.split("\n")) if isinstance(lines, str) else tuple(lines)
     for line in shown:

@@ -6,22 +6,30 @@ talks over descriptors 3 and 4 instead, which are hidden in the same way (spec p
 one that a thread still reads from would be fatal.
 
 `StderrLog` writes to stderr, where the host keeps a log. `OrderedOutput` keeps the order: hello comes first, or the host does.
+
+`ProgramEnd` is how a program ends: its host says so, is gone, or a signal comes. A signal handler that raised could break off a
+frame, or be swallowed by a destructor: these only leave word.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 from _thread import allocate_lock
 from collections.abc import Callable, Iterator
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from serai.errors import BadExtension
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from serai.sdk.adapters import Adapter
+    from serai.sdk.dispatcher import Dispatcher
     from serai.sdk.registrations import Registrations
 
 _CHUNK = 65536
@@ -54,7 +62,7 @@ class Reader:
                 return self._cut(len(self._rest))
             self._rest += chunk
 
-    def waiting(self) -> bytes:
+    def peek(self) -> bytes:
         """What is there already, without waiting for more."""
         if self._is_readable():
             self._rest += self._read()
@@ -105,7 +113,7 @@ class Writer:
         """For a signal handler, too."""
         self._deadline = deadline
 
-    def lose(self) -> None:
+    def abandon(self) -> None:
         """Write no more: this is a forked copy."""
         from _thread import allocate_lock
 
@@ -118,13 +126,13 @@ class Writer:
             left = memoryview(frame)
             while left and not self._gone:
                 try:
-                    left = left[self._some(left) :]
+                    left = left[self._write_some(left) :]
                 except BlockingIOError:
-                    self._hold()
+                    self._wait_writable()
                 except (OSError, ValueError):  # a broken pipe, or a stream that was closed
                     self._gone = True
 
-    def _some(self, data: memoryview) -> int:
+    def _write_some(self, data: memoryview) -> int:
         if isinstance(self._stream, int):
             return os.write(self._stream, data)
         written: int | None = self._stream.write(data)
@@ -133,7 +141,7 @@ class Writer:
         self._stream.flush()
         return written
 
-    def _hold(self) -> None:
+    def _wait_writable(self) -> None:
         """Wait until the host takes more. After half a frame nothing may follow, so giving up is for good."""
         import select
 
@@ -147,7 +155,7 @@ class Writer:
 _taken: dict[tuple[int, int], tuple[Reader, Writer]] = {}
 
 
-def take(descriptors: tuple[int, int] = (0, 1)) -> tuple[Reader, Writer]:
+def take_wire(descriptors: tuple[int, int] = (0, 1)) -> tuple[Reader, Writer]:
     """The wire, input and output. The first call moves everybody else away from it."""
     if descriptors in _taken:
         return _taken[descriptors]
@@ -164,36 +172,36 @@ def take(descriptors: tuple[int, int] = (0, 1)) -> tuple[Reader, Writer]:
         )
         raise BadExtension(f"{what} is closed", hint="a host starts it with pipes at both") from None
     if standard:
-        _leave_to_stderr()
+        _redirect_to_stderr()
     else:  # whoever prints keeps its stdout, which the host logs; nobody else needs these two, least of all a child process
         for number in descriptors:
             os.close(number)
-        _nothing_at(0)
+        _redirect_to_null(0)
     # What was printed before and is still buffered goes out now, and what follows gets there line by line.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(line_buffering=True)
     reader, writer = Reader(reading), Writer(writing)
 
-    def forked() -> None:
-        writer.lose()
+    def close_in_child() -> None:
+        writer.abandon()
         os.close(reading)
 
-    os.register_at_fork(after_in_child=forked)
+    os.register_at_fork(after_in_child=close_in_child)
     _taken[descriptors] = reader, writer
     return reader, writer
 
 
-def _leave_to_stderr() -> None:
+def _redirect_to_stderr() -> None:
     """Standard input is nothing and standard output is stderr from now on; without one both are nothing."""
-    _nothing_at(0)
+    _redirect_to_null(0)
     try:
         os.dup2(2, 1)
     except OSError:
-        _nothing_at(1, 2)
+        _redirect_to_null(1, 2)
 
 
-def _nothing_at(*numbers: int) -> None:
+def _redirect_to_null(*numbers: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in numbers:
         os.dup2(nothing, number)
@@ -201,7 +209,7 @@ def _nothing_at(*numbers: int) -> None:
         os.close(nothing)
 
 
-def from_host(descriptors: tuple[int, int] = (0, 1)) -> bool:
+def is_started_by_host(descriptors: tuple[int, int] = (0, 1)) -> bool:
     """Whether a program was started by another one that talks to it: both streams are pipes or sockets."""
     import stat
 
@@ -229,13 +237,13 @@ class StderrLog:
 
     def trace(self, what: str, error: BaseException) -> None:
         """What went wrong, and the few lines of code that lead there."""
-        lines = [f"{what}: {error_text(error)}", *_frames(error.__traceback__)]
+        lines = [f"{what}: {format_error(error)}", *_format_frames(error.__traceback__)]
         if (cause := error.__cause__) is not None:
-            lines += [f"  because of {error_text(cause)}", *_frames(cause.__traceback__)]
+            lines += [f"  because of {format_error(cause)}", *_format_frames(cause.__traceback__)]
         self.say("\n".join(lines))
 
 
-def error_text(error: BaseException, *, named: bool = True) -> str:
+def format_error(error: BaseException, *, named: bool = True) -> str:
     """An exception for whoever asked, a model or a person."""
     try:
         text = str(error)
@@ -247,7 +255,7 @@ def error_text(error: BaseException, *, named: bool = True) -> str:
     return f"{name}: {text[:_TEXT]}" if text else name
 
 
-def _frames(trace: TracebackType | None) -> list[str]:
+def _format_frames(trace: TracebackType | None) -> list[str]:
     import traceback
 
     here = __file__.rpartition("/")[0]
@@ -261,8 +269,8 @@ Frame = Callable[["Adapter"], bytes]
 class OrderedOutput:
     """What goes out, from any thread. What is said before there is a host to hear it waits."""
 
-    def __init__(self, book: Registrations, remarks: StderrLog) -> None:
-        self._book, self._remarks = book, remarks
+    def __init__(self, registry: Registrations, remarks: StderrLog) -> None:
+        self._registry, self._remarks = registry, remarks
         self._lock = allocate_lock()
         self._early: list[Frame] = []
         self._adapter: Adapter | None = None
@@ -293,11 +301,11 @@ class OrderedOutput:
             if offer:
                 self._write_offers(adapter, writer)
             early, self._early = self._early, []
-            for line in self._fitting(adapter, early):
+            for line in self._iter_fitting(adapter, early):
                 writer.write(line)
             self._writer = writer
 
-    def wait(self) -> None:
+    def pause(self) -> None:
         """It was another host than was thought: nothing more goes out until that has spoken."""
         with self._lock:
             self._writer, self._offering = None, False
@@ -319,10 +327,10 @@ class OrderedOutput:
             adapter, writer = self._adapter, self._writer
             if not self._offering or adapter is None or writer is None:
                 return
-            for late in self._book.offers[self._offered :]:
+            for late in self._registry.offers[self._offered :]:
                 self._offered += 1
-                line = adapter.registration(late, self._book)
-                self._check(adapter, line)
+                line = adapter.encode_registration(late, self._registry)
+                self._check_size(adapter, line)
                 if line:
                     writer.write(line)
                 else:
@@ -330,19 +338,180 @@ class OrderedOutput:
                     self._remarks.say(f"the {late.kind} {late.name} is not offered: {text}")
 
     def _write_offers(self, adapter: Adapter, writer: Writer) -> None:
-        opening = adapter.opening(self._book)
-        self._check(adapter, opening)
-        self._offered, self._offering = len(self._book.offers), True
+        opening = adapter.encode_opening(self._registry)
+        self._check_size(adapter, opening)
+        self._offered, self._offering = len(self._registry.offers), True
         writer.write(opening)
 
-    def _check(self, adapter: Adapter, opening: bytes) -> None:
+    def _check_size(self, adapter: Adapter, opening: bytes) -> None:
         if (longest := max(map(len, opening.splitlines(keepends=True)), default=0)) > adapter.max_line:
             text = f"one of its tools has a registration of {longest} bytes, and {adapter.dialect} carries {adapter.max_line}"
             raise BadExtension(text, hint="shorten its schema or its description")
 
-    def _fitting(self, adapter: Adapter, early: list[Frame]) -> Iterator[bytes]:
+    def _iter_fitting(self, adapter: Adapter, early: list[Frame]) -> Iterator[bytes]:
         for frame in early:
             if len(line := frame(adapter)) <= adapter.max_line:
                 yield line
             else:
                 self._remarks.say(f"what was said before there was a host has {len(line)} bytes and is left out")
+
+
+_TAKEN = 0.9  # seconds after a signal in which a host has to take what is still to be written
+_HEARD = 0.2  # seconds after a signal in which what the host has said already is heard
+_AT_EXIT = 0.2  # seconds for `atexit` functions when a handler hangs
+
+
+class ProgramEnd:
+    """What ends the program. The first signal decides the exit status; further ones change nothing, for the end has a deadline.
+
+    The system may give a signal to any thread, and only the main one runs Python's handler: a pipe wakes it (`set_wakeup_fd`).
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self.status = 0
+        self.reason = ""  # what the reader says
+        self._writer = writer
+        self._wake, self._waking = os.pipe()
+        self._before: dict[int, Any] = {}
+        self._woken_before = -1
+
+    def watch(self) -> None:
+        try:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, lambda number, _frame: self.handle_signal(number))
+        except ValueError:  # not the main thread: whoever runs that decides
+            return
+        os.set_blocking(self._waking, False)
+        self._woken_before = signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
+
+    def handle_signal(self, number: int) -> None:
+        self.status = self.status or 128 + number
+        self._writer.give_up_by(monotonic() + _TAKEN)
+
+    def report_end(self, reason: str) -> None:
+        """The reader has come to an end; from its thread."""
+        self.reason = reason
+        os.write(self._waking, b"\0")
+
+    def wait(self, dispatcher: Dispatcher) -> str:
+        """Until there is something; "signal", or what the reader said."""
+        while not (self.reason or self.status):
+            os.read(self._wake, 64)
+        deadline = monotonic() + _HEARD
+        while not self.reason and dispatcher.has_unread_input and (left := deadline - monotonic()) > 0:
+            select.select([self._wake], [], [], min(left, _HEARD / 10))
+        return self.reason or "signal"
+
+    def restore(self) -> None:
+        if self._before:
+            signal.set_wakeup_fd(self._woken_before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+
+def serve(dispatcher: Dispatcher, reading: Source, ending: ProgramEnd) -> None:
+    """Until the end; then the program goes on, or leaves with a status."""
+    from threading import Thread
+
+    Thread(target=lambda: ending.report_end(_read_to_end(dispatcher, reading)), name="reader", daemon=True).start()
+    dispatcher.begin()
+    if ending.wait(dispatcher) == "goodbye":
+        dispatcher.send_shutdown_ack()
+    ended = dispatcher.leave(_get_grace(ending))
+    ending.restore()
+    status = ending.status or int(ending.reason == "broken")
+    if not ended:
+        _exit_now(status)
+    if status:
+        sys.exit(status)
+
+
+async def serve_on_loop(dispatcher: Dispatcher, reading: Source, ending: ProgramEnd) -> None:
+    """The same on a loop that is somebody else's. A status is raised as `SystemExit`."""
+    import asyncio
+    from threading import Thread
+
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+
+    def finish(reason: str) -> None:
+        if not over.done():
+            over.set_result(reason)
+
+    def on_signal() -> None:
+        ending.handle_signal(signal.SIGTERM)
+        finish("signal")
+
+    def read() -> None:
+        reason = _read_to_end(dispatcher, reading)
+        try:
+            loop.call_soon_threadsafe(finish, reason)
+        except RuntimeError:  # it is closed: nobody waits any more
+            pass
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        loop.add_signal_handler(signal.SIGTERM, on_signal)
+    except (NotImplementedError, RuntimeError, ValueError):  # not the main thread
+        before = None
+    dispatcher.begin(loop)
+    Thread(target=read, name="reader", daemon=True).start()
+    reason = ""
+    try:
+        reason = await over
+        if reason == "goodbye":
+            await _run_on_thread(dispatcher.send_shutdown_ack)
+    finally:
+        await _run_on_thread(lambda: dispatcher.leave(_get_grace(ending)))
+        if before is not None:
+            loop.remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, before)
+    if status := ending.status or int(reason == "broken"):
+        raise SystemExit(status)
+
+
+def _get_grace(ending: ProgramEnd) -> float:
+    from serai.sdk.dispatcher import GRACE, SHORT_GRACE
+
+    return SHORT_GRACE if ending.status else GRACE
+
+
+def _read_to_end(dispatcher: Dispatcher, reading: Source) -> str:
+    try:
+        return "goodbye" if dispatcher.read(reading) else "gone"
+    except BaseException:  # our own defect: told, and the end all the same
+        import traceback
+
+        traceback.print_exc()
+        return "broken"
+
+
+def _run_on_thread(act: Any) -> Awaitable[None]:
+    """On a thread of its own: those of the loop may all be busy."""
+    import asyncio
+    from threading import Thread
+
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def run() -> None:
+        act()
+        loop.call_soon_threadsafe(finish)
+
+    Thread(target=run, name="leaving", daemon=True).start()
+    return asyncio.shield(done)
+
+
+def _exit_now(status: int) -> None:
+    """A handler that ignores its end runs on a thread, which at Python's own end may hold a lock of stderr: no waiting for that."""
+    import atexit
+    from threading import Thread
+
+    last = Thread(target=atexit._run_exitfuncs, name="at exit", daemon=True)
+    last.start()
+    last.join(_AT_EXIT)
+    os._exit(status)

@@ -16,7 +16,7 @@ from threading import enumerate as enumerate_threads
 from time import monotonic
 from typing import ClassVar
 
-from serai.sdk import handler_results
+from serai.sdk import answers
 from serai.sdk.adapters import Adapter
 from serai.sdk.answers import ToolError
 from serai.sdk.current_call import Call
@@ -41,13 +41,13 @@ class Workers:
     def put(self, job: Callable[[], None]) -> bool:
         """Whether it was taken: not when thousands wait already, or the machine has no thread for it."""
         with self._changed:
-            if self._free <= -_WAITING or (self._free <= 0 and self._threads < self._most and not self._grow()):
+            if self._free <= -_WAITING or (self._free <= 0 and self._threads < self._most and not self._start_thread()):
                 return False
             self._free -= 1
         self._jobs.put(job)
         return True
 
-    def idle(self, deadline: float) -> bool:
+    def drain(self, deadline: float) -> bool:
         """Wait until all is done, but no longer than that; whether it is."""
         with self._changed:
             while self._free < self._threads:
@@ -57,7 +57,7 @@ class Workers:
                 self._changed.wait(left)
         return True
 
-    def _grow(self) -> bool:
+    def _start_thread(self) -> bool:
         """One thread more, if there can be one; whether there is any."""
         thread = Thread(target=self._work, name=f"{self._name} {self._threads + 1}", daemon=True)
         try:
@@ -92,7 +92,7 @@ class Alarms:
         self._count = 0
         self._started = False
 
-    def after(self, seconds: float, act: Callable[[], None]) -> None:
+    def call_later(self, seconds: float, act: Callable[[], None]) -> None:
         with self._changed:
             self._count += 1
             heappush(self._waiting, (monotonic() + seconds, self._count, act))
@@ -174,28 +174,28 @@ class PendingAnswer(ABC):
         return f"{self.kind} {self.name}"
 
     @abstractmethod
-    def frame(self, value: object) -> bytes:
+    def encode_value(self, value: object) -> bytes:
         """The answer when its handler returned this; raises when that is none."""
 
     @abstractmethod
-    def failure(self, error: BaseException) -> bytes:
+    def encode_error(self, error: BaseException) -> bytes:
         """The answer when it raised this."""
 
     def settle(self, value: object) -> None:
         try:
-            frame = self._fitting(self.frame(value))
+            frame = self._check_size(self.encode_value(value))
         except BaseException as error:  # also what a value's own methods raise
             self.fail(error)
         else:
             self._answer(self, frame)
 
     def fail(self, error: BaseException) -> None:
-        if not (self.claimed or isinstance(error, ToolError) or handler_results.was_cancelled(error)):
+        if not (self.claimed or isinstance(error, ToolError) or answers.was_cancelled(error)):
             self._remarks.trace(f"{self} failed", error)
         try:
-            frame = self._fitting(self.failure(error))
+            frame = self._check_size(self.encode_error(error))
         except BaseException:  # its text cannot be told, or is too long to be told
-            frame = self.failure(ToolError(f"{self} failed, and its error cannot be told"))
+            frame = self.encode_error(ToolError(f"{self} failed, and its error cannot be told"))
         self._answer(self, frame)
 
     def expire(self, seconds: float) -> None:
@@ -204,7 +204,7 @@ class PendingAnswer(ABC):
             self.fail(ToolError(f"{self} took longer than {seconds:g} seconds and was given up"))
             self.call.cancel()
 
-    def _fitting(self, frame: bytes) -> bytes:
+    def _check_size(self, frame: bytes) -> bytes:
         most = self.adapter.max_line
         if len(frame) > most and max(map(len, frame.split(b"\n"))) >= most:  # an answer may be several lines
             text = f"the answer has {len(frame)} bytes, and {self.adapter.dialect} carries {most}"
@@ -215,31 +215,31 @@ class PendingAnswer(ABC):
 class ToolAnswer(PendingAnswer):
     kind = "tool"
 
-    def frame(self, value: object) -> bytes:
-        return self.adapter.tool_answer(self.id, handler_results.resulted(value))
+    def encode_value(self, value: object) -> bytes:
+        return self.adapter.encode_tool_result(self.id, answers.to_tool_result(value))
 
-    def failure(self, error: BaseException) -> bytes:
-        return self.adapter.tool_answer(self.id, handler_results.failed_result(error, self.name))
+    def encode_error(self, error: BaseException) -> bytes:
+        return self.adapter.encode_tool_result(self.id, answers.build_error_result(error, self.name))
 
 
 class CommandAnswer(PendingAnswer):
     kind = "command"
 
-    def frame(self, value: object) -> bytes:
-        return self.adapter.command_answer(self.id, handler_results.answered(value))
+    def encode_value(self, value: object) -> bytes:
+        return self.adapter.encode_command_answer(self.id, answers.to_answer(value))
 
-    def failure(self, error: BaseException) -> bytes:
-        return self.adapter.command_answer(self.id, handler_results.failed_answer(error, self.name))
+    def encode_error(self, error: BaseException) -> bytes:
+        return self.adapter.encode_command_answer(self.id, answers.build_error_answer(error, self.name))
 
 
 class InterceptAnswer(PendingAnswer):
     kind = "question"
 
-    def frame(self, value: object) -> bytes:
-        return self.adapter.verdict(self.id, handler_results.judged(value, self.name))
+    def encode_value(self, value: object) -> bytes:
+        return self.adapter.encode_verdict(self.id, answers.to_verdict(value, self.name))
 
-    def failure(self, error: BaseException) -> bytes:
-        return self.adapter.verdict(self.id, handler_results.failed_verdict(error, self.name))
+    def encode_error(self, error: BaseException) -> bytes:
+        return self.adapter.encode_verdict(self.id, answers.build_error_verdict(error, self.name))
 
 
 KINDS: dict[str, type[PendingAnswer]] = {work.kind: work for work in (ToolAnswer, CommandAnswer, InterceptAnswer)}

@@ -142,12 +142,12 @@ def decode_run(run: bytes, at: int, problems: ReadProblems) -> list[SessionEntry
             bad = done + len(entries) - before
             at += sum(map(len, lines[done:bad]))
             if line := lines[bad].strip(b" \t\r\n"):
-                entries += _mended(line, at, problems)
+                entries += _repair_line(line, at, problems)
             at += len(lines[bad])
             done = bad + 1
 
 
-def _mended(line: bytes, at: int, problems: ReadProblems) -> Iterator[SessionEntry]:
+def _repair_line(line: bytes, at: int, problems: ReadProblems) -> Iterator[SessionEntry]:
     """An entry that only its text or its nulls made unreadable, or nothing."""
     try:
         found = codec.decode(_loose, line)
@@ -186,13 +186,13 @@ def decode_fields(decoder: msgspec.json.Decoder[T], raw: Raw, *needed: str) -> T
     try:
         return codec.decode(decoder, raw)
     except codec.BAD_INPUT:
-        sound = {key: value for key, value in codec.decode(members, raw).items() if _sound(decoder, key, value)}
+        sound = {key: value for key, value in codec.decode(members, raw).items() if _is_sound(decoder, key, value)}
         if not sound.keys() >= {*needed}:
             raise
         return codec.decode(decoder, msgspec.json.encode(sound))
 
 
-def _sound(decoder: msgspec.json.Decoder[T], key: str, value: Raw) -> bool:
+def _is_sound(decoder: msgspec.json.Decoder[T], key: str, value: Raw) -> bool:
     try:
         codec.decode(decoder, msgspec.json.encode({key: value}))
     except codec.BAD_INPUT:
@@ -253,7 +253,7 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True):
         return parse_time(self.created) / 1e9
 
     @classmethod
-    def of(cls, raw: Raw) -> SessionMeta:
+    def from_raw(cls, raw: Raw) -> SessionMeta:
         """Raises one of `codec.BAD_INPUT` when it is none."""
         known = decode_fields(_known, raw, "id")
         ours = {key for key in _Known.__struct_fields__ if getattr(known, key) is not None}
@@ -272,7 +272,7 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True):
             others=others,
         )
 
-    def line(self) -> bytes:
+    def encode_line(self) -> bytes:
         """It as an entry's line."""
         form: dict[str, object] = {"id": self.id, "cwd": self.cwd, "createdAt": self.created or ZERO}
         optional = {"model": self.model, "title": self.title, "parentId": self.parent, "agent": self.agent}
@@ -286,25 +286,25 @@ class SessionMeta(msgspec.Struct, frozen=True, kw_only=True):
         return encode(SessionEntry("meta", ts=format_time(), raw=encode_data(self.others | form)))
 
 
-def newest_meta(newest_first: Iterable[SessionEntry]) -> SessionMeta | None:
+def find_newest_meta(newest_first: Iterable[SessionEntry]) -> SessionMeta | None:
     """The first of them whose data is a meta's."""
     for entry in newest_first:
         if entry.type == "meta":
             try:
-                return SessionMeta.of(entry.raw)
+                return SessionMeta.from_raw(entry.raw)
             except codec.BAD_INPUT:
                 continue  # as any other line that says nothing
     return None
 
 
-def meta_in(run: bytes) -> tuple[SessionMeta, int] | None:
+def find_meta(run: bytes) -> tuple[SessionMeta, int] | None:
     """The last meta among whole lines, and where among them it begins. Only lines that may be one are decoded."""
     if not may_have_meta(run):
         return None
     at = len(run)
     for line in reversed(BytesIO(run).readlines()):
         at -= len(line)
-        if may_have_meta(line) and (meta := newest_meta(decode_run(line, 0, ReadProblems()))):
+        if may_have_meta(line) and (meta := find_newest_meta(decode_run(line, 0, ReadProblems()))):
             return meta, at
     return None
 

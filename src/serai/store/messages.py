@@ -70,7 +70,7 @@ class TokenUsage(msgspec.Struct, frozen=True, rename="camel"):
     cost: float = 0.0
 
 
-def _always(value: Any) -> Any:
+def _always_written(value: Any) -> Any:
     """A default that is written all the same: only what has a plain one is left out when it has it."""
     return msgspec.field(default_factory=lambda: value)
 
@@ -78,30 +78,30 @@ def _always(value: Any) -> Any:
 class UserMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str = ""
     blocks: tuple[Item, ...] = ()
-    timestamp: str = _always(entries.ZERO)
+    timestamp: str = _always_written(entries.ZERO)
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`native` is ours: what a provider needs again, such as signatures."""
 
-    content: tuple[Item, ...] = _always(())
-    model: str = _always("")
-    provider: str = _always("")
-    usage: TokenUsage = _always(TokenUsage())
-    stop_reason: StopReason = _always("")
+    content: tuple[Item, ...] = _always_written(())
+    model: str = _always_written("")
+    provider: str = _always_written("")
+    usage: TokenUsage = _always_written(TokenUsage())
+    stop_reason: StopReason = _always_written("")
     error: str = ""
-    timestamp: str = _always(entries.ZERO)
+    timestamp: str = _always_written(entries.ZERO)
     native: Any = None
 
 
 class ToolResultMessage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`code` is ours: what went wrong, in one word."""
 
-    tool_call_id: str = _always("")
-    tool_name: str = _always("")
-    content: tuple[Item, ...] = _always(())
-    is_error: bool = _always(False)
-    timestamp: str = _always(entries.ZERO)
+    tool_call_id: str = _always_written("")
+    tool_name: str = _always_written("")
+    content: tuple[Item, ...] = _always_written(())
+    is_error: bool = _always_written(False)
+    timestamp: str = _always_written(entries.ZERO)
     code: str = ""
 
 
@@ -110,7 +110,7 @@ Role = Literal["user", "assistant", "tool_result"]
 _ROLES: dict[type[StoredMessage], Role] = {UserMessage: "user", AssistantMessage: "assistant", ToolResultMessage: "tool_result"}
 
 
-def role_of(message: StoredMessage) -> Role:
+def get_role(message: StoredMessage) -> Role:
     """Which is also the type of its entry."""
     return _ROLES[type(message)]
 
@@ -180,7 +180,7 @@ def decode_message(type: str, raw: Raw) -> StoredMessage:
     """The message of an entry of this type; one of `codec.BAD_INPUT` when the data is none. Odd details are left out."""
     if type == "user":
         user = decode_fields(_user, raw, "content")
-        return UserMessage(user.content or "", tuple(map(_block, user.blocks or ())), user.timestamp or entries.ZERO)
+        return UserMessage(user.content or "", tuple(map(_parse_block, user.blocks or ())), user.timestamp or entries.ZERO)
     if type == "assistant":
         return _as_assistant(decode_fields(_assistant, raw, "content"))
     if type == "tool_result":
@@ -188,21 +188,21 @@ def decode_message(type: str, raw: Raw) -> StoredMessage:
         return ToolResultMessage(
             found.tool_call_id or "",
             found.tool_name or "",
-            tuple(map(_block, found.content or ())),
+            tuple(map(_parse_block, found.content or ())),
             bool(found.is_error),
             found.timestamp or entries.ZERO,
             found.code or "",
         )
     if type == "custom_message":
         custom_ = decode_fields(_custom, raw, "content")
-        return custom(custom_.role or "", custom_.content or "")
+        return build_custom_message(custom_.role or "", custom_.content or "")
     raise msgspec.ValidationError(f"an entry of type {type} is no message")
 
 
 def _as_assistant(found: _RawAssistant) -> AssistantMessage:
     usage = found.usage or _RawUsage()
     return AssistantMessage(
-        tuple(map(_part, found.content or ())),
+        tuple(map(_parse_part, found.content or ())),
         found.model or "",
         found.provider or "",
         TokenUsage(
@@ -219,7 +219,7 @@ def _as_assistant(found: _RawAssistant) -> AssistantMessage:
     )
 
 
-def custom(role: str, content: str) -> StoredMessage:
+def build_custom_message(role: str, content: str) -> StoredMessage:
     """A message that a guest added: one text of the assistant, or of the user whatever else the role says (spec piglet 6.1)."""
     return AssistantMessage((StoredText(content),)) if role == "assistant" else UserMessage(content)
 
@@ -227,48 +227,48 @@ def custom(role: str, content: str) -> StoredMessage:
 def decode_untagged(raw: Raw) -> StoredMessage:
     """A message that does not say what it is, by its keys (spec piglet 6.2)."""
     keys = codec.decode(members, raw)
-    if _says(keys.get("toolCallId")):
+    if _is_set(keys.get("toolCallId")):
         return decode_message("tool_result", raw)
     listed = bytes(keys.get("content", b"")).lstrip()[:1] == b"["
-    return decode_message("assistant" if listed or _says(keys.get("provider")) or _says(keys.get("model")) else "user", raw)
+    return decode_message("assistant" if listed or _is_set(keys.get("provider")) or _is_set(keys.get("model")) else "user", raw)
 
 
-def _says(raw: Raw | None) -> bool:
+def _is_set(raw: Raw | None) -> bool:
     """Whether a key is there and not empty."""
     return raw is not None and bytes(raw) not in (b"null", b'""')
 
 
-def _part(raw: Raw) -> Item:
+def _parse_part(raw: Raw) -> Item:
     """An item of an assistant: who it is by what is not empty."""
-    found = _raw_item(raw)
+    found = _decode_item(raw)
     if found is None:
         return StoredUnknown(raw.copy())
     if found.id or found.name:
         return StoredToolCall(found.id or "", found.name or "", found.arguments, found.provider_meta)
-    return StoredThinking(found.thinking) if found.thinking else _text(found, raw)
+    return StoredThinking(found.thinking) if found.thinking else _parse_text(found, raw)
 
 
-def _block(raw: Raw) -> Item:
+def _parse_block(raw: Raw) -> Item:
     """An item of a user or a tool."""
-    found = _raw_item(raw)
+    found = _decode_item(raw)
     if found is None:
         return StoredUnknown(raw.copy())
-    return StoredImage(found.data or "", found.mime_type) if found.mime_type else _text(found, raw)
+    return StoredImage(found.data or "", found.mime_type) if found.mime_type else _parse_text(found, raw)
 
 
-def _raw_item(raw: Raw) -> _RawItem | None:
+def _decode_item(raw: Raw) -> _RawItem | None:
     try:
         return codec.decode(_item, raw)
     except codec.BAD_INPUT:  # no object, or a text that is a number
         return None
 
 
-def _text(found: _RawItem, raw: Raw) -> Item:
+def _parse_text(found: _RawItem, raw: Raw) -> Item:
     """All else is text; but what has none and says something else is kept as it is, so that it is not lost."""
     if found.text is None:
         if found.mime_type:  # an assistant's image
             return StoredImage(found.data or "", found.mime_type)
-        if any(_says(value) for key, value in codec.decode(members, raw).items() if key != "type"):
+        if any(_is_set(value) for key, value in codec.decode(members, raw).items() if key != "type"):
             return StoredUnknown(raw.copy())
     return StoredText(found.text or "")
 
@@ -278,12 +278,12 @@ def encode(message: StoredMessage, *, tagged: bool = True) -> Raw:
 
     `tagged`: it stands beside its type, as in an entry; else it says its `role` (FIX-21).
     """
-    data = encode_data(_with_raw_items(message))
+    data = encode_data(_restore_raw_items(message))
     # Every message has a timestamp, so there is always something after the role.
-    return data if tagged else Raw(b'{"role":"%s",' % role_of(message).encode() + bytes(data)[1:])
+    return data if tagged else Raw(b'{"role":"%s",' % get_role(message).encode() + bytes(data)[1:])
 
 
-def _with_raw_items(message: StoredMessage) -> StoredMessage:
+def _restore_raw_items(message: StoredMessage) -> StoredMessage:
     """What we do not understand is written as it came."""
     name = "blocks" if isinstance(message, UserMessage) else "content"
     items: tuple[Item, ...] = getattr(message, name)
@@ -294,7 +294,7 @@ def _with_raw_items(message: StoredMessage) -> StoredMessage:
     )
 
 
-def with_results(messages: list[StoredMessage]) -> list[StoredMessage]:
+def place_results(messages: list[StoredMessage]) -> list[StoredMessage]:
     """Each call's result after the message that made it, and an error for each call that has none (spec piglet 6.4).
 
     Some writers put what a person said meanwhile in between (FIX-19); agents that run tools at once, their next call. Some
@@ -311,7 +311,7 @@ def with_results(messages: list[StoredMessage]) -> list[StoredMessage]:
                 continue
         placed.append(here := _Placed(message))
         calling.update(dict.fromkeys(here.lacks, here))
-    return [one for here in placed for one in here.all()]
+    return [one for here in placed for one in here.iter_messages()]
 
 
 class _Placed:
@@ -328,14 +328,14 @@ class _Placed:
                 if isinstance(item, StoredToolCall):
                     self.lacks.setdefault(item.id, []).append(item)
 
-    def all(self) -> Iterator[StoredMessage]:
+    def iter_messages(self) -> Iterator[StoredMessage]:
         yield self.message
         for call in chain.from_iterable(self.lacks.values()):
-            yield interrupted(call.id, call.name, self.message.timestamp)
+            yield build_interrupted_result(call.id, call.name, self.message.timestamp)
         yield from self.has
 
 
-def interrupted(id: str, name: str, timestamp: str) -> ToolResultMessage:
+def build_interrupted_result(id: str, name: str, timestamp: str) -> ToolResultMessage:
     """The result of a call that never came to its end."""
     return ToolResultMessage(id, name, (StoredText(INTERRUPTED),), True, timestamp, "TOOL_INTERRUPTED")
 
@@ -350,11 +350,11 @@ def to_model_message(message: StoredMessage) -> ModelMessage:
     """What a model is shown of it."""
     if isinstance(message, UserMessage):
         text = (TextBlock(message.content),) if message.content else ()
-        return ModelMessage("user", (*text, *map(_model_block, message.blocks)), made=MessageOrigin(_at(message)))
+        return ModelMessage("user", (*text, *map(_to_model_block, message.blocks)), made=MessageOrigin(_at(message)))
     if isinstance(message, ToolResultMessage):
         return ModelMessage(
             "tool",
-            tuple(map(_model_block, message.content)),
+            tuple(map(_to_model_block, message.content)),
             call_id=message.tool_call_id,
             is_error=message.is_error,
             made=MessageOrigin(_at(message)),
@@ -363,15 +363,15 @@ def to_model_message(message: StoredMessage) -> ModelMessage:
     metas = {call.id: call.provider_meta for call in calls if call.provider_meta is not None}
     return ModelMessage(
         "assistant",
-        tuple(_model_block(item) for item in message.content if not isinstance(item, StoredToolCall | StoredThinking)),
+        tuple(_to_model_block(item) for item in message.content if not isinstance(item, StoredToolCall | StoredThinking)),
         tuple(ToolCall(call.name, call.arguments if call.arguments is not None else {}, call.id) for call in calls),
         thinking="\n".join(item.thinking for item in message.content if isinstance(item, StoredThinking)),
         native=message.native if message.native is not None else {_PROVIDER_META: metas} if metas else None,
-        made=_made(message),
+        made=_build_origin(message),
     )
 
 
-def _made(message: AssistantMessage) -> MessageOrigin:
+def _build_origin(message: AssistantMessage) -> MessageOrigin:
     used = message.usage
     usage = Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens, used.cost or None)
     return MessageOrigin(_at(message), message.model, message.provider, usage, _REASONS.get(message.stop_reason), message.error)
@@ -398,7 +398,7 @@ def from_model_message(
     """
     made = message.made or MessageOrigin()
     now = made.at or (entries.format_time() if timestamp is None else timestamp)
-    items = tuple(items_of(message.content))
+    items = tuple(to_items(message.content))
     if message.role == "user":
         first = items[0] if items else None
         if isinstance(first, StoredText) and first.text:
@@ -417,7 +417,7 @@ def from_model_message(
         (*thinking, *items, *calls),
         model or made.model,
         provider or made.provider,
-        usage_of(usage or made.usage),
+        to_token_usage(usage or made.usage),
         STOPS[stop] if stop else "",
         error or made.error,
         now,
@@ -425,7 +425,7 @@ def from_model_message(
     )
 
 
-def usage_in(messages: Iterable[StoredMessage]) -> Usage:
+def sum_usage(messages: Iterable[StoredMessage]) -> Usage:
     """What the answers among them took together."""
     taken = [message.usage for message in messages if isinstance(message, AssistantMessage)]
     return Usage(
@@ -437,13 +437,13 @@ def usage_in(messages: Iterable[StoredMessage]) -> Usage:
     )
 
 
-def usage_of(usage: Usage | None) -> TokenUsage:
+def to_token_usage(usage: Usage | None) -> TokenUsage:
     if usage is None:
         return TokenUsage()
     return TokenUsage(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cost_usd or 0.0)
 
 
-def items_of(blocks: tuple[Block, ...]) -> Iterator[Item]:
+def to_items(blocks: tuple[Block, ...]) -> Iterator[Item]:
     """Neutral content as items."""
     for block in blocks:
         if isinstance(block, TextBlock):
@@ -454,7 +454,7 @@ def items_of(blocks: tuple[Block, ...]) -> Iterator[Item]:
             yield StoredUnknown(encode_data(_Kept(block)))
 
 
-def _model_block(item: Item) -> Block:
+def _to_model_block(item: Item) -> Block:
     if isinstance(item, StoredText):
         return TextBlock(item.text)
     if isinstance(item, StoredImage):
@@ -463,7 +463,7 @@ def _model_block(item: Item) -> Block:
         except (binascii.Error, ValueError):
             return OtherBlock("image", {"data": item.data, "mimeType": item.mime_type})
     assert isinstance(item, StoredUnknown)
-    return _unknown(item)
+    return _parse_unknown(item)
 
 
 class _Kept(msgspec.Struct, tag="block"):
@@ -475,7 +475,7 @@ class _Kept(msgspec.Struct, tag="block"):
 _kept = msgspec.json.Decoder(_Kept)
 
 
-def _unknown(item: StoredUnknown) -> Block:
+def _parse_unknown(item: StoredUnknown) -> Block:
     """One of our own blocks, or a thing of somebody else's."""
     try:
         return codec.decode(_kept, item.raw).block

@@ -18,7 +18,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from serai.errors import BadSession, Closed, LimitHit, NoSession, NotWritten
-from serai.limits import KIB, Limits
+from serai.limits import KIB, StoreLimits
 from serai.store.entries import ReadProblems, SessionEntry, decode_run
 from serai.wire.stream import Framer, Oversize
 
@@ -55,17 +55,17 @@ class SessionLock:
         self._wait = wait
         self._descriptor = -1
 
-    def take(self, given_up: Callable[[], None]) -> None:
+    def acquire(self, given_up: Callable[[], None]) -> None:
         """Wait for it; `given_up` is called now and then and raises when nobody wants it any more."""
         deadline = time.monotonic() + self._wait
-        while not self._try():
+        while not self._try_acquire():
             given_up()
             if time.monotonic() > deadline:
                 limit = LimitHit("session_lock", self._wait)
                 raise NotWritten("somebody else holds its lock", who=self._who, limit=limit, hint="end whoever holds it")
             time.sleep(_LOOK_AGAIN)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         if self._descriptor >= 0:  # not so in a child that was forked while its parent held it: that is still the parent's
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
@@ -75,12 +75,12 @@ class SessionLock:
             os.close(self._descriptor)
         self._descriptor = -1
 
-    def _try(self) -> bool:
+    def _try_acquire(self) -> bool:
         try:
             if self._descriptor < 0:
                 self._open()
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _same_file(self._descriptor, self._path):
+            if _is_same_file(self._descriptor, self._path):
                 return True
             self.close()  # somebody removed it, and others lock the one that is there now
         except BlockingIOError:
@@ -95,7 +95,7 @@ class SessionLock:
             os.fchmod(self._descriptor, 0o600)  # whatever the umask took
 
 
-def _same_file(descriptor: int, path: str) -> bool:
+def _is_same_file(descriptor: int, path: str) -> bool:
     """Whether that is the file of this name: not after it was removed or replaced."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
@@ -111,7 +111,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 class SessionFile:
     """An open session file. Threads may share it. Its descriptor for appending is opened when it is first needed."""
 
-    def __init__(self, path: str, limits: Limits, *, chunk: int = CHUNK) -> None:
+    def __init__(self, path: str, limits: StoreLimits, *, chunk: int = CHUNK) -> None:
         self.path = path
         # How long the file was when its user last knew how it ends; -1 when that is not known, as after it was replaced.
         self.seen = -1
@@ -121,7 +121,7 @@ class SessionFile:
         self._read = self._append = -1
         try:
             self._real = os.path.realpath(path)  # where everybody finds the lock, whatever links lead here
-            self._read = self._opened(_READ)
+            self._read = self._open(_READ)
         except FileNotFoundError:
             raise NoSession("there is no such session", who=path) from None
         except (OSError, ValueError) as error:
@@ -146,37 +146,37 @@ class SessionFile:
             self._read = self._append = -1
             self._lock.close()
 
-    def _must_be_open(self) -> None:
+    def _check_open(self) -> None:
         if self.closed:
             raise Closed("the session is closed", who=self.path)
 
     @property
     def size(self) -> int:
         with self._held:
-            self._must_be_open()
+            self._check_open()
             return os.fstat(self._read).st_size
 
     # -- reading
 
-    def piece(self, start: int, size: int) -> bytes:
+    def read_piece(self, start: int, size: int) -> bytes:
         """So many bytes from there, or what there is."""
         with self._held:
-            self._must_be_open()
+            self._check_open()
             try:
                 return os.pread(self._read, size, start)
             except OSError as error:
                 raise BadSession(f"the file cannot be read: {error.strerror}", who=self.path) from None
 
     @contextmanager
-    def outdated(self) -> Iterator[bool]:
+    def hold_for_update(self) -> Iterator[bool]:
         """Whether what was seen is true no more. Not told while another thread appends: that one looks itself."""
-        self._must_be_open()
+        self._check_open()
         turn = self._turn
         if not turn.acquire(blocking=False):
             yield False
             return
         try:
-            self._must_be_open()
+            self._check_open()
             self._follow()  # of one that was removed we still have all
             yield self.size != self.seen
         except OSError as error:
@@ -184,14 +184,14 @@ class SessionFile:
         finally:
             turn.release()
 
-    def forwards(self, start: int, problems: ReadProblems) -> Iterator[list[SessionEntry]]:
+    def read_forwards(self, start: int, problems: ReadProblems) -> Iterator[list[SessionEntry]]:
         """The entries from there on, in order, some at a time; of a line that is too long only its head is ever in memory."""
         framer = Framer(self._limit)
         at = read = start
         while True:
-            chunk = self.piece(read, self._chunk)
+            chunk = self.read_piece(read, self._chunk)
             read += len(chunk)
-            for run in framer.feed(chunk) if chunk else framer.eof():
+            for run in framer.feed(chunk) if chunk else framer.feed_eof():
                 if isinstance(run, Oversize):
                     problems.add(at, f"a line of {run.size} bytes: the limit is {run.limit}")
                     at += run.size
@@ -201,17 +201,17 @@ class SessionFile:
             if not chunk:
                 return
 
-    def backwards(self, problems: ReadProblems) -> Iterator[tuple[int, bytes]]:
+    def read_backwards(self, problems: ReadProblems) -> Iterator[tuple[int, bytes]]:
         """Stretches of whole lines with their offsets, the last one first."""
         later: list[bytes] = []  # the rest of a line whose beginning is not found yet, its last piece first
         kept = 0
         start = self.size
         while start > 0:
             end, start = start, max(0, start - self._chunk)
-            chunk = self.piece(start, end - start)
+            chunk = self.read_piece(start, end - start)
             cut = chunk.find(b"\n") + 1 if start else 0
             if cut or not start:
-                run = self._joined(chunk[cut:], later, kept, start + cut, problems)
+                run = self._join_line(chunk[cut:], later, kept, start + cut, problems)
                 if run:
                     yield start + cut, run
                 later, kept = [], 0
@@ -221,7 +221,7 @@ class SessionFile:
             if kept > self._limit:
                 later.clear()  # only its length matters now
 
-    def _joined(self, run: bytes, later: list[bytes], kept: int, at: int, problems: ReadProblems) -> bytes:
+    def _join_line(self, run: bytes, later: list[bytes], kept: int, at: int, problems: ReadProblems) -> bytes:
         """A run and the line that ends it, unless that is too long."""
         last = run.rfind(b"\n") + 1
         if len(run) - last + kept > self._limit:
@@ -234,22 +234,22 @@ class SessionFile:
     # -- appending
 
     @contextmanager
-    def locked(self) -> Iterator[int]:
+    def lock(self) -> Iterator[int]:
         """Hold the lock; the size of the file, which nobody changes meanwhile."""
         turn = self._turn
         with turn:
-            self._must_be_open()
-            self._lock.take(self._must_be_open)
+            self._check_open()
+            self._lock.acquire(self._check_open)
             try:
                 if not self._follow():
                     raise NotWritten("the session's file was removed", who=self.path, hint="go on with another session")
                 if self._append < 0:
-                    self._append = self._opened(_APPEND)
+                    self._append = self._open(_APPEND)
                 yield os.fstat(self._append).st_size
             except OSError as error:
                 raise NotWritten(f"the session cannot be written: {error.strerror}", who=self.path) from None
             finally:
-                self._lock.give_back()
+                self._lock.release()
 
     def _follow(self) -> bool:
         """Go on in the file that has the name now: some programs replace what they change. False when there is none.
@@ -262,14 +262,14 @@ class SessionFile:
             return False
         for own, flags in ((self._read, _READ), (self._append, _APPEND)):
             if own >= 0 and not os.path.samestat(there, os.fstat(own)):
-                fresh = self._opened(flags)
+                fresh = self._open(flags)
                 # Under the old number, so that whoever reads at this moment is not left with another file's.
                 os.dup2(fresh, own, inheritable=False)
                 os.close(fresh)
                 self.seen = -1
         return True
 
-    def _opened(self, flags: int) -> int:
+    def _open(self, flags: int) -> int:
         descriptor = os.open(self._real, flags)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -278,7 +278,7 @@ class SessionFile:
 
     def ends_open(self, size: int) -> bool:
         """Whether the last line has no end: somebody was killed, or the disk was full."""
-        return size > 0 and self.piece(size - 1, 1) != b"\n"
+        return size > 0 and self.read_piece(size - 1, 1) != b"\n"
 
     def write(self, lines: bytes, size: int) -> None:
         """Append them all or none, under the lock, to a file that has this size."""
@@ -296,7 +296,7 @@ class SessionFile:
     def sync(self) -> None:
         """What was appended is on the disk. Others may append meanwhile."""
         with self._held:
-            self._must_be_open()
+            self._check_open()
             if self._append < 0:
                 return
             own = os.dup(self._append)

@@ -14,9 +14,9 @@ import msgspec
 
 from serai import paths
 from serai.errors import NoSession, NotWritten, SeraiError
-from serai.limits import Limits
+from serai.limits import StoreLimits
 from serai.store import entries
-from serai.store.entries import SessionMeta, meta_in
+from serai.store.entries import SessionMeta, find_meta
 from serai.store.session_file import CHUNK, on_fork
 from serai.store.stored_session import SUFFIX, StoredSession
 
@@ -45,15 +45,15 @@ class SessionListing(NamedTuple):
 class SessionFolder:
     """The sessions in one folder, which need not be there yet."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, limits: Limits | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, limits: StoreLimits | None = None) -> None:
         self.folder = os.path.abspath(folder)
-        self._limits = limits or Limits()
+        self._limits = limits or StoreLimits()
 
     @classmethod
-    def usual(cls, environ: Mapping[str, str] = os.environ, *, limits: Limits | None = None) -> SessionFolder:
+    def usual(cls, environ: Mapping[str, str] = os.environ, *, limits: StoreLimits | None = None) -> SessionFolder:
         return cls(os.path.join(paths.state_folder(environ), "sessions"), limits=limits)
 
-    def new(self, cwd: str, *, model: str = "", title: str = "", agent: str = "", agent_session: str = "") -> StoredSession:
+    def create(self, cwd: str, *, model: str = "", title: str = "", agent: str = "", agent_session: str = "") -> StoredSession:
         """An empty one. The folder is made when it is not there."""
         self._make_folder()
         self._clean()
@@ -66,7 +66,7 @@ class SessionFolder:
 
     def find(self, wanted: str) -> str:
         """The path of its file."""
-        names = [name for name in self._names() if wanted and name.startswith(wanted)]
+        names = [name for name in self._list_names() if wanted and name.startswith(wanted)]
         if wanted + SUFFIX in names:
             names = [wanted + SUFFIX]
         if len(names) > 1:
@@ -79,7 +79,7 @@ class SessionFolder:
         """All that can be listed, the newest first."""
         return self.scan().sessions
 
-    def latest(self, cwd: str, *, begun: bool = False) -> SessionSummary | None:
+    def find_latest(self, cwd: str, *, begun: bool = False) -> SessionSummary | None:
         """The one of that folder in which something happened last. `begun`: not one in which nothing was said yet."""
         places = {os.path.abspath(cwd), os.path.realpath(cwd)}
         here = sorted((one for one in self.list() if one.meta.cwd in places), key=lambda one: -one.modified)
@@ -95,9 +95,9 @@ class SessionFolder:
     def scan(self) -> SessionListing:
         """Look at the end of each file, else at its beginning, and never at all of it. One bad file hurts itself alone."""
         found, problems = [], []
-        for name in self._names():
+        for name in self._list_names():
             try:
-                found.append(_glance(os.path.join(self.folder, name), name.removesuffix(SUFFIX)))
+                found.append(_read_summary(os.path.join(self.folder, name), name.removesuffix(SUFFIX)))
             except OSError as error:
                 problems.append(f"{name}: {error.strerror}")
             except ValueError as error:
@@ -105,7 +105,7 @@ class SessionFolder:
         found.sort(key=lambda one: (-entries.parse_time(one.meta.created), one.id))
         return SessionListing(found, problems)
 
-    def _names(self) -> Iterator[str]:
+    def _list_names(self) -> Iterator[str]:
         try:
             with os.scandir(self.folder) as names:
                 yield from sorted(item.name for item in names if item.name.endswith(SUFFIX))
@@ -135,7 +135,7 @@ class SessionFolder:
             raise NotWritten(f"the folder of sessions cannot be used: {error.strerror}", who=self.folder) from None
 
 
-def _glance(path: str, id: str) -> SessionSummary:
+def _read_summary(path: str, id: str) -> SessionSummary:
     """What a session is about. A `ValueError` says why it cannot be told."""
     descriptor = os.open(path, _LOOK)
     try:
@@ -144,10 +144,10 @@ def _glance(path: str, id: str) -> SessionSummary:
             raise ValueError("it is no regular file")
         start = max(0, about.st_size - CHUNK)
         last = os.pread(descriptor, CHUNK, start)
-        found = meta_in(last[last.find(b"\n") + 1 :] if start else last)
+        found = find_meta(last[last.find(b"\n") + 1 :] if start else last)
         if found is None and start:
             first = os.pread(descriptor, CHUNK, 0)
-            found = meta_in(first[: first.rfind(b"\n") + 1])
+            found = find_meta(first[: first.rfind(b"\n") + 1])
     finally:
         os.close(descriptor)
     if found is None:

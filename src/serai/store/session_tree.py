@@ -23,10 +23,10 @@ from serai.store.entries import (
     SessionEntry,
     SessionMeta,
     decode_run,
+    find_meta,
+    find_newest_meta,
     may_have_meta,
-    meta_in,
     name_legacy,
-    newest_meta,
 )
 from serai.store.messages import AssistantMessage, StoredMessage, StoredText, UserMessage
 from serai.store.session_file import SessionFile
@@ -53,7 +53,7 @@ _sub_entry = msgspec.json.Decoder(_SubEntry)
 _label = msgspec.json.Decoder(_Label)
 
 
-def compacted(entry: SessionEntry) -> list[Raw] | None:
+def decode_compact(entry: SessionEntry) -> list[Raw] | None:
     """What a compact puts in the place of everything before it, or None: one that cannot be read must not cost the history.
 
     Other writers say null for an empty list.
@@ -81,30 +81,30 @@ class ActivePath:
         self._until = until
         self._wanted = ""
 
-    def tell(self, entry: SessionEntry) -> None:
+    def add(self, entry: SessionEntry) -> None:
         if self.newest_first and entry.id != self._wanted:
             return
         self.newest_first.append(entry)
         self._wanted = entry.parent
-        self.done = not entry.parent or self._until == "leaf" or (self._until == "compact" and compacted(entry) is not None)
+        self.done = not entry.parent or self._until == "leaf" or (self._until == "compact" and decode_compact(entry) is not None)
 
     @property
     def path(self) -> list[SessionEntry]:
         return self.newest_first[::-1]
 
 
-def spoken(branch: Iterable[SessionEntry]) -> Iterator[tuple[str, Raw]]:
+def list_raw_messages(branch: Iterable[SessionEntry]) -> Iterator[tuple[str, Raw]]:
     """Type and data of every message on a path, after compaction. Not all of the data needs to be readable."""
     found: list[tuple[str, Raw]] = []
     for entry in branch:
         if entry.type in _TALK:
             found.append((entry.type, entry.raw))
-        elif (inside := compacted(entry)) is not None:
-            found = list(_inside(inside))
+        elif (inside := decode_compact(entry)) is not None:
+            found = list(_iter_compact(inside))
     return iter(found)
 
 
-def _inside(raws: list[Raw]) -> Iterator[tuple[str, Raw]]:
+def _iter_compact(raws: list[Raw]) -> Iterator[tuple[str, Raw]]:
     for raw in raws:
         try:
             sub = codec.decode(_sub_entry, raw)
@@ -114,16 +114,16 @@ def _inside(raws: list[Raw]) -> Iterator[tuple[str, Raw]]:
             yield sub.type, sub.data
 
 
-def messages_of(branch: Iterable[SessionEntry], problems: ReadProblems | None = None) -> list[StoredMessage]:
+def decode_messages(branch: Iterable[SessionEntry], problems: ReadProblems | None = None) -> list[StoredMessage]:
     """The conversation on a path, each result after its call; a call that was interrupted has one that says so."""
     found: list[StoredMessage] = []
-    for type_, raw in spoken(branch):
+    for type_, raw in list_raw_messages(branch):
         try:
             found.append(messages.decode_message(type_, raw))
         except codec.BAD_INPUT as error:  # an entry all the same: the tree shows it
             if problems is not None:
                 problems.tell(f"the data of an entry of type {type_} is no message: {error}")
-    return messages.with_results(found)
+    return messages.place_results(found)
 
 
 class TreeRow(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class SessionTree:
 
     def __init__(self, entries: list[SessionEntry], problems: tuple[str, ...] = ()) -> None:
         self.entries = name_legacy([entry for entry in entries if entry.type != "meta"])
-        self.meta: SessionMeta | None = newest_meta([entry for entry in entries if entry.type == "meta"][::-1])
+        self.meta: SessionMeta | None = find_newest_meta([entry for entry in entries if entry.type == "meta"][::-1])
         self.problems = problems
 
     @property
@@ -155,17 +155,17 @@ class SessionTree:
         """What the next entry would be a child of."""
         return self.entries[-1] if self.entries else None
 
-    def path(self, until: Until = "root") -> list[SessionEntry]:
+    def find_path(self, until: Until = "root") -> list[SessionEntry]:
         """From there to the leaf."""
         active = ActivePath(until)
         for entry in reversed(self.entries):
-            active.tell(entry)
+            active.add(entry)
             if active.done:
                 break
         return active.path
 
-    def messages(self) -> list[StoredMessage]:
-        return messages_of(self.path("compact"))
+    def decode_messages(self) -> list[StoredMessage]:
+        return decode_messages(self.find_path("compact"))
 
     def get(self, id: str) -> SessionEntry | None:
         """The last entry of that id."""
@@ -184,13 +184,13 @@ class SessionTree:
                 found[written.targetId] = written.label or ""
         return {target: text for target, text in found.items() if text}
 
-    def full(self) -> list[TreeRow]:
+    def list_rows(self) -> list[TreeRow]:
         """Depth first; roots by time; of the children the active one first, then by time."""
-        children = self._children()
-        active = self._active_places()
+        children = self._map_children()
+        active = self._find_active_places()
         labels = self.labels
         rows: list[TreeRow] = []
-        waiting = [(place, 0) for place in reversed(self._in_order(children.get(-1, []), set()))]
+        waiting = [(place, 0) for place in reversed(self._sort_places(children.get(-1, []), set()))]
         while waiting:
             place, depth = waiting.pop()
             below = children.get(place, [])
@@ -205,15 +205,15 @@ class SessionTree:
                     depth,
                     len(below),
                     place in active,
-                    preview(entry),
+                    format_preview(entry),
                     labels.get(entry.id, ""),
                     entry.tokens_before,
                 )
             )
-            waiting += [(child, depth + 1) for child in reversed(self._in_order(below, active))]
+            waiting += [(child, depth + 1) for child in reversed(self._sort_places(below, active))]
         return rows
 
-    def _children(self) -> dict[int, list[int]]:
+    def _map_children(self) -> dict[int, list[int]]:
         """The places in `entries` of each entry's children; under -1 those of the roots."""
         nearest: dict[str, int] = {}
         children: dict[int, list[int]] = {}
@@ -223,9 +223,9 @@ class SessionTree:
             nearest[entry.id] = place
         return children
 
-    def _active_places(self) -> set[int]:
+    def _find_active_places(self) -> set[int]:
         """By place and not by id: an id may be there twice."""
-        on_path = self.path()
+        on_path = self.find_path()
         places: set[int] = set()
         for place in range(len(self.entries) - 1, -1, -1):
             if on_path and self.entries[place] is on_path[-1]:
@@ -233,11 +233,11 @@ class SessionTree:
                 places.add(place)
         return places
 
-    def _in_order(self, places: list[int], active: set[int]) -> list[int]:
+    def _sort_places(self, places: list[int], active: set[int]) -> list[int]:
         return sorted(places, key=lambda place: (place not in active, entries.parse_time(self.entries[place].ts)))
 
 
-def preview(entry: SessionEntry) -> str:
+def format_preview(entry: SessionEntry) -> str:
     """The beginning of what was said, for a line in a list; empty for what is no text."""
     if entry.type not in ("user", "assistant"):
         return ""
@@ -264,7 +264,7 @@ class SessionTail(NamedTuple):
 def load(file: SessionFile, problems: ReadProblems) -> SessionTree:
     """Everything."""
     entries: list[SessionEntry] = []
-    for some in file.forwards(0, problems):
+    for some in file.read_forwards(0, problems):
         entries += some
     return SessionTree(entries, problems.texts)
 
@@ -273,30 +273,30 @@ def read_tail(file: SessionFile, problems: ReadProblems, *, until: Until, meta: 
     """The path up to there, and the meta when that is wanted too."""
     active = ActivePath(until)
     found: tuple[SessionMeta, int] | None = None
-    for at, run in file.backwards(problems):
+    for at, run in file.read_backwards(problems):
         if active.done and not may_have_meta(run):  # then only the meta is missing
             continue
         entries = decode_run(run, at, problems)
         for entry in reversed(entries):
             if entry.type != "meta" and not active.done:
                 if not entry.id:
-                    return _look_at_all(file, until)
-                active.tell(entry)
+                    return _read_all(file, until)
+                active.add(entry)
         if meta and found is None:
-            found = (last[0], at + last[1]) if (last := meta_in(run)) else None
+            found = (last[0], at + last[1]) if (last := find_meta(run)) else None
         if active.done and (found or not meta):
             break
     return SessionTail(active.path, *(found or (None, 0)))
 
 
-def _look_at_all(file: SessionFile, until: Until) -> SessionTail:
+def _read_all(file: SessionFile, until: Until) -> SessionTail:
     tree = load(file, ReadProblems())
-    return SessionTail(tree.path(until), tree.meta)
+    return SessionTail(tree.find_path(until), tree.meta)
 
 
 def find_entry(file: SessionFile, id: str) -> SessionEntry | None:
     """The last entry of that id."""
-    for at, run in file.backwards(problems := ReadProblems()):
+    for at, run in file.read_backwards(problems := ReadProblems()):
         for entry in reversed(decode_run(run, at, problems)):
             if entry.type == "meta":
                 continue

@@ -27,11 +27,11 @@ class Peer:
         for line in self.options["prelude"]:
             self.write(line.encode() + b"\n")
         for line in sys.stdin.buffer:
-            self.heard(line)
+            self.handle_line(line)
         if self.habit is stubborn:
-            rest()
+            pause_forever()
 
-    def heard(self, line: bytes) -> None:
+    def handle_line(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except ValueError:
@@ -51,12 +51,12 @@ class Peer:
             rest = rest[os.write(to, rest) :]
 
 
-def rest() -> None:
+def pause_forever() -> None:
     while True:
         signal.pause()
 
 
-def with_member(answer: bytes, member: bytes) -> bytes:
+def add_member(answer: bytes, member: bytes) -> bytes:
     """The answer with one more member in its last object."""
     body = answer.rstrip(b"}\n")
     return body + (b"" if body.endswith(b"{") else b",") + member + answer[len(body) :]
@@ -86,8 +86,8 @@ def banner(peer: Peer, answer: bytes) -> None:
 
 
 def huge(peer: Peer, answer: bytes) -> None:
-    filler = peer.options["bytes"] - len(with_member(answer, b'"pad":""'))
-    peer.write(with_member(answer, b'"pad":"' + b"x" * filler + b'"'))
+    filler = peer.options["bytes"] - len(add_member(answer, b'"pad":""'))
+    peer.write(add_member(answer, b'"pad":"' + b"x" * filler + b'"'))
 
 
 def half(peer: Peer, answer: bytes) -> None:
@@ -96,14 +96,14 @@ def half(peer: Peer, answer: bytes) -> None:
 
 
 def bad_utf8(peer: Peer, answer: bytes) -> None:
-    peer.write(with_member(answer, b'"text":"caf\xe9 \xff\xfe"'))
+    peer.write(add_member(answer, b'"text":"caf\xe9 \xff\xfe"'))
 
 
 def dies(peer: Peer, answer: bytes) -> None:
     os.write(2, b"fatal: the habit got the better of me\n")
     if peer.options["signal"]:
         os.kill(os.getpid(), peer.options["signal"])
-        rest()
+        pause_forever()
     os._exit(peer.options["code"])
 
 
@@ -120,7 +120,7 @@ def holder(peer: Peer, answer: bytes) -> None:
     if os.fork() == 0:
         os.close(0)
         note_pid(peer)
-        rest()
+        pause_forever()
     wait_for_note(peer)
     peer.write(answer)
     os._exit(0)
@@ -137,7 +137,7 @@ def daemon(peer: Peer, answer: bytes) -> None:
         if peer.options["clean"]:
             os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", NOTE, peer.options["pid_file"]], {})
         note_pid(peer)
-        rest()
+        pause_forever()
     if peer.options["orphan"]:
         os.wait()
     wait_for_note(peer)
@@ -170,17 +170,17 @@ def note_pid(peer: Peer) -> None:
 
 def mute(peer: Peer, answer: bytes) -> None:
     os.close(1)
-    rest()
+    pause_forever()
 
 
 def deaf(peer: Peer, answer: bytes) -> None:
-    rest()
+    pause_forever()
 
 
 def unplugged(peer: Peer, answer: bytes) -> None:
     os.close(0)
     peer.write(answer)
-    rest()
+    pause_forever()
 
 
 def flood(peer: Peer, answer: bytes) -> None:
@@ -215,7 +215,7 @@ def be_deaf(peer: Peer) -> None:
     if peer.options["after"] == 0:
         for line in peer.options["prelude"]:
             peer.write(line.encode() + b"\n")
-        rest()
+        pause_forever()
 
 
 HABITS: dict[str, Callable[[Peer, bytes], None]] = {

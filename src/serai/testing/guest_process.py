@@ -37,7 +37,7 @@ class Misbehaved(AssertionError):
     """The extension did what the protocol does not allow, or did not do what it asks for."""
 
 
-def ambient() -> dict[str, str]:
+def copy_environ() -> dict[str, str]:
     """Our environment, as a host has it: where `PYTHONUNBUFFERED` is set, nobody sees that a guest never flushes."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
@@ -47,7 +47,7 @@ def with_python(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, "PATH": os.pathsep.join([os.path.dirname(sys.executable), environ.get("PATH", os.defpath)])}
 
 
-def command_line(path: Path | str, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
+def find_command(path: Path | str, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
     """The folder of an extension and the command that starts it: a folder, its manifest, or a Python program alone.
 
     A bare name comes from the PATH, all else is relative to the folder (spec zot 1.3).
@@ -56,23 +56,23 @@ def command_line(path: Path | str, environ: Mapping[str, str]) -> tuple[Path, li
     if not path.exists():
         raise Misbehaved(f"{path}: there is no such file or folder")
     if path.suffix in (".py", ".pyz") and not path.is_dir():
-        return path.parent, python_program(path, environ)
+        return path.parent, build_python_command(path, environ)
     file = path / "extension.json" if path.is_dir() else path
-    program, arguments = _manifest(file)
+    program, arguments = _read_manifest(file)
     found = os.path.join(file.parent, program) if "/" in program else shutil.which(program, path=environ.get("PATH", os.defpath))
     if found is None or not os.access(found, os.X_OK):
         raise Misbehaved(f"{file.parent.name} needs the program {program}: install it, or make it executable")
     return file.parent, [found, *arguments]
 
 
-def python_program(path: Path, environ: Mapping[str, str]) -> list[str]:
+def build_python_command(path: Path, environ: Mapping[str, str]) -> list[str]:
     """What starts a Python program that has no manifest: this Python, or for a bundle any, which needs nothing but itself."""
     if path.suffix == ".pyz":
         return [shutil.which("python3", path=environ.get("PATH", os.defpath)) or "python3", "-S", "-E", path.name]
     return [sys.executable or "python3", path.name]
 
 
-def _manifest(file: Path) -> tuple[str, list[str]]:
+def _read_manifest(file: Path) -> tuple[str, list[str]]:
     """The program that a manifest names, and its arguments."""
     try:
         manifest = json.loads(file.read_bytes())
@@ -132,11 +132,11 @@ class GuestProcess:
             except BlockingIOError:
                 if self.status is not None:  # a process that it left may hold the pipe
                     raise BrokenPipeError from None
-                if not self._wait(deadline, writing=True, reading=not self._ended):
+                if not self._poll(deadline, writing=True, reading=not self._ended):
                     raise TimeoutError from None
                 self._read()
 
-    def line(self, within: float) -> bytes | None:
+    def read_line(self, within: float) -> bytes | None:
         """The next line, with its end; None at the end of output, which the end of the process is too. Else a `TimeoutError`."""
         deadline = time.monotonic() + within
         while not self._lines:
@@ -146,10 +146,10 @@ class GuestProcess:
             if self._ended or self.status is not None:
                 self._read()  # what it wrote between the last look and its end
                 if self._begun and not self._lines:
-                    self._lines.append(self._whole())
+                    self._lines.append(self._take_line())
                 if not self._lines:
                     return None
-            elif time.monotonic() > deadline or not self._wait(deadline, reading=True):
+            elif time.monotonic() > deadline or not self._poll(deadline, reading=True):
                 raise TimeoutError
         line = self._lines.popleft()
         self.transcript.append(("guest", line))
@@ -158,7 +158,7 @@ class GuestProcess:
     def wait(self, within: float) -> int | None:
         """The exit status once it has one, negative for a signal; None when that takes too long. Its output is read meanwhile."""
         deadline = time.monotonic() + within
-        while (status := self.status) is None and self._wait(deadline, reading=not self._ended):
+        while (status := self.status) is None and self._poll(deadline, reading=not self._ended):
             self._read()
             if time.monotonic() > deadline:
                 return self.status
@@ -166,7 +166,7 @@ class GuestProcess:
 
     def pause(self, seconds: float) -> None:
         """Read nothing for so long, or until it ends."""
-        self._wait(time.monotonic() + seconds, reading=False)
+        self._poll(time.monotonic() + seconds, reading=False)
 
     @property
     def silenced(self) -> bool:
@@ -181,10 +181,10 @@ class GuestProcess:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
-    def survivors(self, within: float) -> list[str]:
+    def find_survivors(self, within: float) -> list[str]:
         """The programs that it has started and that are left after so long."""
         deadline = time.monotonic() + within
-        while (left := self._family()) and (remaining := deadline - time.monotonic()) > 0:
+        while (left := self._find_descendants()) and (remaining := deadline - time.monotonic()) > 0:
             with suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(next(iter(left)))
                 poll = select.poll()
@@ -198,7 +198,7 @@ class GuestProcess:
         os.kill(self.pid, signal.SIGKILL)
         self.wait(60.0)
         deadline = time.monotonic() + _GOING
-        while (family := self._family()) and _kill(family, deadline) and time.monotonic() < deadline:
+        while (family := self._find_descendants()) and _kill(family, deadline) and time.monotonic() < deadline:
             pass  # each may have started another in the meantime
         for file in (self.stdin, self.stdout, self._stderr):
             file.close()
@@ -207,9 +207,9 @@ class GuestProcess:
 
     @property
     def stderr(self) -> str:
-        return self.last_words(sys.maxsize)
+        return self.read_stderr_tail(sys.maxsize)
 
-    def last_words(self, most: int) -> str:
+    def read_stderr_tail(self, most: int) -> str:
         """The end of its stderr, at most so many bytes."""
         end = os.fstat(self._stderr.fileno()).st_size
         start = max(0, end - most)
@@ -219,11 +219,11 @@ class GuestProcess:
         """Put into the transcript what the host does without a frame."""
         self.transcript.append(("host", f"[{what}]".encode()))
 
-    def shown(self, since: int = 0) -> list[str]:
+    def format_tail(self, since: int = 0) -> list[str]:
         """The last of what was said: from the host (→) and from the guest (←)."""
-        return [show(who, raw) for who, raw in self.transcript[since:][-SHOWN:]]
+        return [format_line(who, raw) for who, raw in self.transcript[since:][-SHOWN:]]
 
-    def _family(self) -> dict[int, str]:
+    def _find_descendants(self) -> dict[int, str]:
         """What it has started: its session, and whoever carries its mark in a session of their own. With their names."""
         members = {}
         until = time.monotonic() + _EXEC
@@ -231,11 +231,11 @@ class GuestProcess:
             with suppress(OSError, ValueError):
                 name, _, rest = Path("/proc", pid, "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
                 state, _, _, session = rest.split()[:4]
-                if int(pid) != self.pid and state not in "ZX" and (int(session) == self.pid or self._marked(pid, until)):
+                if int(pid) != self.pid and state not in "ZX" and (int(session) == self.pid or self._has_mark(pid, until)):
                     members[int(pid)] = name
         return members
 
-    def _marked(self, pid: str, until: float) -> bool:
+    def _has_mark(self, pid: str, until: float) -> bool:
         folder, token = Path("/proc", pid), self._token.encode()
         while not (environ := (folder / "environ").read_bytes()):
             if (folder / "cmdline").read_bytes():  # it shows itself now, and perhaps an environment too
@@ -246,7 +246,7 @@ class GuestProcess:
             time.sleep(0.001)
         return token in environ
 
-    def _wait(self, deadline: float, *, reading: bool, writing: bool = False) -> bool:
+    def _poll(self, deadline: float, *, reading: bool, writing: bool = False) -> bool:
         """Whether something happened before the deadline; the end of the process is something, too."""
         poll = select.poll()
         poll.register(self._exit, select.POLLIN)
@@ -269,11 +269,11 @@ class GuestProcess:
             *ends, rest = chunk.split(b"\n")
             for end in ends:
                 self._begun.append(end + b"\n")
-                self._lines.append(self._whole())
+                self._lines.append(self._take_line())
             if rest:
                 self._begun.append(rest)
 
-    def _whole(self) -> bytes:
+    def _take_line(self) -> bytes:
         """The line that was begun; the next one begins."""
         line, self._begun = b"".join(self._begun), []
         return line
@@ -297,7 +297,7 @@ def _kill(pids: Iterable[int], deadline: float) -> bool:
         return bool(ends)
 
 
-def show(who: str, raw: bytes) -> str:
+def format_line(who: str, raw: bytes) -> str:
     """A line as a person may read it, cut where it is long."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     return f"{'→' if who == 'host' else '←'} {text if len(text) <= _LENGTH else f'{text[:_LENGTH]}… ({len(raw)} bytes)'}"
@@ -319,7 +319,7 @@ class StrictHost(ABC):
         ...
 
     @abstractmethod
-    def _take(self, line: bytes | None) -> object:
+    def _handle_line(self, line: bytes | None) -> object:
         """Read a line of the extension."""
         ...
 
@@ -337,24 +337,24 @@ class StrictHost(ABC):
         except TimeoutError:
             self._complain("does not read its input")
         except BrokenPipeError:
-            while (line := self._line("end", ends=True)) is not None:  # what it said last is the better complaint
-                self._take(line)
+            while (line := self._read_line("end", ends=True)) is not None:  # what it said last is the better complaint
+                self._handle_line(line)
             self._complain("has closed its input")
 
-    def _line(self, awaited: str, *, ends: bool = False) -> bytes | None:
+    def _read_line(self, awaited: str, *, ends: bool = False) -> bytes | None:
         try:
-            line = self.process.line(self.patience)
+            line = self.process.read_line(self.patience)
         except TimeoutError:
             self._complain(f"no {awaited} within {self.patience:g} s")
         if line is None and not ends:
             self._complain(f"ended without {awaited}, exit status {self.process.wait(self.patience)}")
         return line
 
-    def _exit_status(self) -> int:
+    def _wait_for_exit(self) -> int:
         status = self.process.wait(self.patience)
         return self._complain(f"did not end within {self.patience:g} s") if status is None else status
 
     def _complain(self, why: str) -> NoReturn:
         stderr = self.stderr[-_TAIL:].strip()
         tail = [f"its stderr: {stderr}"] if stderr else []
-        raise Misbehaved("\n".join([f"{self.who}: {why}", *self.process.shown(), *tail]))
+        raise Misbehaved("\n".join([f"{self.who}: {why}", *self.process.format_tail(), *tail]))

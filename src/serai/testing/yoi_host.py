@@ -47,19 +47,19 @@ class _Plugin:
     def __enter__(self) -> Self:
         self._open()
         if self.world == "instance":
-            started = self._document("start", json.dumps(self._config))
+            started = self._call_json("start", json.dumps(self._config))
             if "error" in started:
                 raise BadExtension(f"it did not start: {started['error']}", who=str(self.folder))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.world == "instance" and kind is None and not self._trapped:
-            self._document("stop")
+            self._call_json("stop")
 
     def call(self, tool: str, arguments: Any = None) -> dict[str, Any]:
         """What a tool puts out: `summary`, and perhaps `content`."""
         name = "handle-tool" if self.world == "instance" else "call"
-        output = self._document(name, tool, json.dumps({} if arguments is None else arguments, ensure_ascii=False))
+        output = self._call_json(name, tool, json.dumps({} if arguments is None else arguments, ensure_ascii=False))
         return {key: value for key, value in output.items() if value is not None}
 
     def text(self, tool: str, arguments: Any = None) -> str:
@@ -72,22 +72,22 @@ class _Plugin:
         """What an event gives: `accepted`, `data` and perhaps `output_commands`."""
         created = "2026-01-01T00:00:00.000Z"
         event = {"kind": kind, "source": source, "ingress_name": name, "payload": payload, "created_at": created, "attempt": 1}
-        return self._document("handle-ingress", name, json.dumps({**event, "correlation_id": id}, ensure_ascii=False))
+        return self._call_json("handle-ingress", name, json.dumps({**event, "correlation_id": id}, ensure_ascii=False))
 
     def status(self) -> dict[str, Any]:
-        return self._document("status")
+        return self._call_json("status")
 
-    def _document(self, export: str, *texts: str) -> dict[str, Any]:
+    def _call_json(self, export: str, *texts: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self._call(export, *texts))
         return document
 
-    def _function(self, api: str, name: str) -> HostFunction:
+    def _find_function(self, api: str, name: str) -> HostFunction:
         given = self._host.get(f"{api}.{name}")
 
-        def refused(*_: Any) -> str:
+        def refuse(*_: Any) -> str:
             raise PermissionError(f"this test gives no host function {api}.{name}")
 
-        return given or refused
+        return given or refuse
 
     def _open(self) -> None:
         raise NotImplementedError
@@ -110,7 +110,7 @@ class YoiSource(_Plugin):
         spec.loader.exec_module(module)
         asked = {permission.api for permission in self.manifest.permissions}
         functions: dict[str, Any] = {
-            api: SimpleNamespace(**{name.replace("-", "_"): self._function(api, name) for name in names})
+            api: SimpleNamespace(**{name.replace("-", "_"): self._find_function(api, name) for name in names})
             for api, names in worlds.HOST.items()
             if api in asked
         }
@@ -138,9 +138,9 @@ class YoiHost(_Plugin):
         linker = Linker(engine)
         with linker.root() as root:
             for api, names in worlds.HOST.items():
-                with root.add_instance(worlds.import_name(api)) as instance:
+                with root.add_instance(worlds.format_import(api)) as instance:
                     for name in names:
-                        instance.add_func(name, _passed(self._function(api, name)))
+                        instance.add_func(name, _wrap_function(self._find_function(api, name)))
         self._store = Store(engine)
         self._instance = linker.instantiate(self._store, component)
 
@@ -155,7 +155,7 @@ class YoiHost(_Plugin):
         return answer
 
 
-def _passed(function: HostFunction) -> Callable[..., str]:
+def _wrap_function(function: HostFunction) -> Callable[..., str]:
     """Without the store, and with an error that arrives as it is: only wasmtime's own do."""
     from wasmtime import WasmtimeError
 

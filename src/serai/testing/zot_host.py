@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from serai.testing.guest_process import GuestProcess, Misbehaved, StrictHost, ambient, command_line, with_python
+from serai.testing.guest_process import GuestProcess, Misbehaved, StrictHost, copy_environ, find_command, with_python
 
 __all__ = ["Frame", "Misbehaved", "ZotHost"]
 
@@ -65,19 +65,19 @@ class Flaws(NamedTuple):
     odd: list[str]
 
     @classmethod
-    def of(cls, frame: Frame) -> Flaws:
+    def from_frame(cls, frame: Frame) -> Flaws:
         """Those of a frame that has a type of the protocol."""
         flaws, kind = cls([], []), frame["type"]
-        flaws._fields_of(kind, frame, *FRAMES[kind])
+        flaws._check_fields(kind, frame, *FRAMES[kind])
         for number, block in enumerate(frame["content"] if isinstance(frame.get("content"), list) else ()):
             if not isinstance(block, dict) or not isinstance(block.get("type"), str) or block["type"] not in BLOCKS:
                 flaws.wrong.append(f"content[{number}] is no block of the type text or image")
             else:
-                flaws._fields_of(f"content[{number}]", block, BLOCKS[block["type"]], {})
+                flaws._check_fields(f"content[{number}]", block, BLOCKS[block["type"]], {})
                 if isinstance(data := block.get("data"), str) and not is_base64(data):
                     flaws.wrong.append(f"content[{number}].data is not base64 in the standard alphabet with padding")
         if isinstance(panel := frame.get("open_panel"), dict):
-            flaws._fields_of("open_panel", panel, {"id": str}, PANEL)
+            flaws._check_fields("open_panel", panel, {"id": str}, PANEL)
         if kind == "command_response" and isinstance(action := frame.get("action"), str) and action not in ACTIONS:
             flaws.wrong.append(f"there is no action {action!r}")
         if kind == "command_response" and _is_idle(frame):
@@ -86,7 +86,7 @@ class Flaws(NamedTuple):
             flaws.odd.append(f"there is no level {level!r}")
         return flaws
 
-    def _fields_of(self, what: str, value: Frame, required: Mapping[str, object], optional: Mapping[str, object]) -> None:
+    def _check_fields(self, what: str, value: Frame, required: Mapping[str, object], optional: Mapping[str, object]) -> None:
         for key, kind in required.items():
             if value.get(key) is None:
                 (self.odd if (what, key) in FORGIVEN else self.wrong).append(f"{what} needs {key} ({_WORDS[kind]})")
@@ -115,7 +115,7 @@ def _is_idle(response: Frame) -> bool:
     )
 
 
-def misplaced(event: object, answer: Frame) -> list[str]:
+def find_misplaced(event: object, answer: Frame) -> list[str]:
     """What an answer rewrites that cannot be rewritten at that event (spec zot 4.4)."""
     rewritten = [field for field in _REWRITES if answer.get(field) not in (None, "")]
     return [f"{field} does nothing at {event}: it is for {_REWRITES[field]}" for field in rewritten if _REWRITES[field] != event]
@@ -129,16 +129,16 @@ def is_base64(text: str) -> bool:
     return True
 
 
-def parsed(line: bytes) -> Frame | None:
+def parse_frame(line: bytes) -> Frame | None:
     """A line as an object with a type; None when it is no frame at all."""
     try:
-        frame = json.loads(line.decode(), parse_constant=no_json)
+        frame = json.loads(line.decode(), parse_constant=reject_constant)
     except (ValueError, RecursionError):
         return None
     return frame if isinstance(frame, dict) and isinstance(frame.get("type"), str) else None
 
 
-def no_json(word: str) -> None:
+def reject_constant(word: str) -> None:
     """`NaN` and its like, which Python would read."""
     raise ValueError(word)
 
@@ -161,8 +161,8 @@ class ZotHost(StrictHost):
         arguments: Sequence[str] = (),
         patience: float = 30.0,  # for what is expected to happen: a busy machine is no failure
     ) -> None:
-        self.environ = with_python(ambient() if environ is None else environ)
-        self.folder, self.argv = command_line(path, self.environ)
+        self.environ = with_python(copy_environ() if environ is None else environ)
+        self.folder, self.argv = find_command(path, self.environ)
         self.argv += arguments
         self.cwd, self.data_dir = (str(given or self.folder) for given in (cwd, data_dir))
         self.ack, self.patience = ack, patience
@@ -227,7 +227,7 @@ class ZotHost(StrictHost):
     def hear(self, kind: str) -> Frame:
         """Take the oldest frame of a kind that is no answer, such as `notify`; wait for it."""
         while not (found := [frame for frame in self.heard if frame["type"] == kind]):
-            self._take(self._line(kind))
+            self._handle_line(self._read_line(kind))
         self.heard.remove(found[0])
         return found[0]
 
@@ -252,7 +252,7 @@ class ZotHost(StrictHost):
     def answer(self, id: str) -> Frame:
         """Wait for the answer to a request."""
         while id not in self.answers:
-            self._take(self._line(f"answer to {id}"))
+            self._handle_line(self._read_line(f"answer to {id}"))
         return self.answers[id]
 
     # -- the end ---------------------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class ZotHost(StrictHost):
         """Be gone: both pipes at once, no word; the exit status."""
         self.process.stdout.close()
         self.process.stdin.close()
-        return self._exit_status()
+        return self._wait_for_exit()
 
     @property
     def who(self) -> str:
@@ -283,9 +283,9 @@ class ZotHost(StrictHost):
     def _end(self, *, close: bool) -> int:
         if close:
             self.process.stdin.close()
-        while (line := self._line("end", ends=True)) is not None:
-            self._take(line)
-        status = self._exit_status()
+        while (line := self._read_line("end", ends=True)) is not None:
+            self._handle_line(line)
+        status = self._wait_for_exit()
         if unanswered := sorted(self._asked.keys() - self.answers.keys()):
             self._complain(f"left without an answer to {', '.join(unanswered)}")
         return status
@@ -293,18 +293,18 @@ class ZotHost(StrictHost):
     # -- within ----------------------------------------------------------------------------------------------------------------
 
     def _shake_hands(self) -> None:
-        self.hello = self._take(self._line("hello"))
+        self.hello = self._handle_line(self._read_line("hello"))
         if self.hello["type"] != "hello" or not self.hello["name"]:
             self._complain("the first frame must be hello with a name")
         if self.ack:
             about = {"protocol_version": 1, "zot_version": "0.1.0", "provider": "none", "model": "none"}
             where = {"cwd": self.cwd, "extension_dir": str(self.folder), "data_dir": self.data_dir}
             self.send({"type": "hello_ack", **about, **where})
-        while self._take(self._line("ready"))["type"] != "ready":
+        while self._handle_line(self._read_line("ready"))["type"] != "ready":
             pass
 
-    def _take(self, line: bytes | None) -> Frame:
-        frame = self._checked(line or b"")
+    def _handle_line(self, line: bytes | None) -> Frame:
+        frame = self._read_frame(line or b"")
         match frame["type"]:
             case "hello" if self.hello:
                 self._complain("a second hello")
@@ -327,28 +327,28 @@ class ZotHost(StrictHost):
             self._complain(f"answered {id} twice")
         if self._asked.get(id) != frame["type"]:
             self._complain("an answer that nobody asked for")
-        if id in self._about and (useless := misplaced(self._about[id], frame)):
+        if id in self._about and (useless := find_misplaced(self._about[id], frame)):
             self._complain("; ".join(useless))
         self.answers[id] = frame
 
-    def _checked(self, line: bytes) -> Frame:
+    def _read_frame(self, line: bytes) -> Frame:
         """One line as a frame of the protocol, without a flaw."""
         if len(line) > LONGEST:
             self._complain(f"a line of {len(line)} bytes, and no host reads more than {LONGEST}")
-        frame = parsed(line)
+        frame = parse_frame(line)
         if frame is None:
             self._complain("stdout carries frames only")
         if frame["type"] not in FRAMES:
             self._complain(f"no frame of the protocol: {frame['type']}")
-        wrong, odd = Flaws.of(frame)
+        wrong, odd = Flaws.from_frame(frame)
         if frame["type"] == "register_tool" and not isinstance(frame.get("schema"), dict):
             wrong.append("a schema is an object")
         if wrong or odd:
             self._complain("; ".join([*wrong, *odd]))
         return frame
 
-    def _line(self, awaited: str, *, ends: bool = False) -> bytes | None:
-        line = super()._line(awaited, ends=ends)
+    def _read_line(self, awaited: str, *, ends: bool = False) -> bytes | None:
+        line = super()._read_line(awaited, ends=ends)
         if line is not None and not line.endswith(b"\n"):
             self._complain("its last line has no end")
         return line

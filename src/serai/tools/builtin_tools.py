@@ -8,26 +8,26 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 
 from serai.errors import BadSettings, SeraiError
-from serai.limits import Limits
+from serai.limits import ToolLimits
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from serai.tools import file_tools, process_tools
 from serai.tools.tool import BuiltInTool, FileThreads, ToolContext, ToolJob
-from serai.tools.workspace import FileSnapshots, Outside, SeenFiles, ToolFailure, Workspace, plain
+from serai.tools.workspace import FileSnapshots, Outside, SeenFiles, ToolFailure, Workspace, to_text
 from serai.wire.process import Spawner
 
 log = logging.getLogger("serai.tools")
 
 _TOOLS = (
-    process_tools.bash_tool,
-    file_tools.edit_tool,
-    process_tools.find_tool,
-    process_tools.grep_tool,
-    file_tools.read_tool,
-    file_tools.write_tool,
+    process_tools.make_bash_tool,
+    file_tools.make_edit_tool,
+    process_tools.make_find_tool,
+    process_tools.make_grep_tool,
+    file_tools.make_read_tool,
+    file_tools.make_write_tool,
 )
 
 
-def never(_: ToolCall, __: str) -> bool:
+def deny_outside(_: ToolCall, __: str) -> bool:
     return False
 
 
@@ -45,19 +45,19 @@ class BuiltInTools:
         *,
         spawner: Spawner,
         also: Sequence[str | os.PathLike[str]] = (),
-        outside: Outside = never,
+        outside: Outside = deny_outside,
         undo: FileSnapshots | None = None,
-        limits: Limits | None = None,
+        limits: ToolLimits | None = None,
         environ: Mapping[str, str] = os.environ,
         grants: Sequence[str] = (),
         only: Collection[str] | None = None,
     ) -> None:
-        limits = limits or Limits()
+        limits = limits or ToolLimits()
         self._shop = ToolContext(
             places=Workspace(cwd, also, outside),
             spawner=spawner,
             limits=limits,
-            environ=process_tools.environment(environ, grants),
+            environ=process_tools.build_environment(environ, grants),
             undo=undo,
             seen=SeenFiles(),
             threads=FileThreads(limits.interrupt),
@@ -81,8 +81,8 @@ class BuiltInTools:
         """The real paths that this call leads to outside of `cwd` and `also`: tell them to whoever allows it, before they do."""
         try:
             tool = self._tools.get(call.name)
-            said = tool.read(call.arguments).leads() if tool else ""
-            return self._shop.places.outside(said) if said else ()
+            said = tool.parse_arguments(call.arguments).get_path() if tool else ""
+            return self._shop.places.find_outside(said) if said else ()
         except ToolFailure:  # it will be refused
             return ()
 
@@ -94,14 +94,14 @@ class BuiltInTools:
         tool = self._tools.get(call.name)
         if tool is None:
             return ToolResult.error(
-                f"unknown tool: {plain(call.name)}", code="UNKNOWN_TOOL", hint=f"there are {', '.join(self._tools)}"
+                f"unknown tool: {to_text(call.name)}", code="UNKNOWN_TOOL", hint=f"there are {', '.join(self._tools)}"
             )
         seconds = self._shop.limits.tool
         try:
             async with asyncio.timeout(seconds):
-                return await tool.run(tool.read(call.arguments), ToolJob(self._shop, call, tell))
+                return await tool.run(tool.parse_arguments(call.arguments), ToolJob(self._shop, call, tell))
         except ToolFailure as failed:
-            return failed.result()
+            return failed.to_result()
         except TimeoutError:
             hint = "look at what it has done before you try again"
             return ToolResult.error(f"{call.name} did not end within {seconds} s", code="TIMEOUT", hint=hint)

@@ -23,15 +23,14 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import UNSET, Meta, UnsetType
 
 from serai.errors import ExitStatus, SpawnFailed
-from serai.limits import KIB, Limits
+from serai.limits import KIB, ToolLimits
 from serai.model.tools import ProgressCallback, TextBlock, ToolResult
 from serai.plain_text import RETURN, UNFINISHED_ESCAPE, strip_codes, strip_output
 from serai.tools.programs.file_walk import SKIPPED
 from serai.tools.programs.search import BAD_PATTERN, NO_WAY, Search
 from serai.tools.tool import BuiltInTool, ToolArguments, ToolJob, make_tool
-from serai.tools.workspace import ToolFailure, WorkspacePath, failure_of, hold_file
-from serai.wire.child_environment import guest_environment
-from serai.wire.process import Launch, Spawner, stop_child
+from serai.tools.workspace import ToolFailure, WorkspacePath, hold_file, to_failure
+from serai.wire.process import Launch, Spawner, build_guest_env, stop_child
 
 log = logging.getLogger("serai.tools")
 
@@ -40,7 +39,7 @@ _LONGEST = 256  # characters of an escape that is waited for
 _PIECE = 16 * 1024  # characters: of more only the newest are shown
 
 
-def both_ends(head: bytes, tail: bytes, total: int, most: int) -> str:
+def join_ends(head: bytes, tail: bytes, total: int, most: int) -> str:
     """What was said, of which `head` are the first bytes and `tail` the last; at most about `most` bytes of it."""
     if total <= len(tail):
         return shorten(strip_output(tail.decode(errors="replace")), most)
@@ -55,7 +54,7 @@ def both_ends(head: bytes, tail: bytes, total: int, most: int) -> str:
     left_out = total - len(head) - len(tail)
     beginning = shorten(strip_output(first), most // 2)
     ending = shorten(strip_output(last.decode(errors="replace")), most // 2)
-    return f"{beginning}\n{_left_out(left_out)}\n{ending}"
+    return f"{beginning}\n{_format_gap(left_out)}\n{ending}"
 
 
 def shorten(text: str, most: int) -> str:
@@ -64,10 +63,10 @@ def shorten(text: str, most: int) -> str:
     if len(data) <= most:
         return text
     first, last = data[: most // 2].decode(errors="ignore"), data[-(most // 2) :].decode(errors="ignore")
-    return f"{first}\n{_left_out(len(data) - most)}\n{last}"
+    return f"{first}\n{_format_gap(len(data) - most)}\n{last}"
 
 
-def _left_out(count: int) -> str:
+def _format_gap(count: int) -> str:
     return f"[… {count} bytes left out …]"
 
 
@@ -87,8 +86,8 @@ class OutputReporter:
     def take(self, chunk: bytes) -> None:
         self._add(self._decoder.decode(chunk))
         if self._timer is None:
-            self._speak()
-            self._timer = self._loop.call_later(_PAUSE, self._again)
+            self._flush()
+            self._timer = self._loop.call_later(_PAUSE, self._on_timer)
 
     def finish(self) -> None:
         """Tell the rest."""
@@ -96,13 +95,13 @@ class OutputReporter:
             self._timer.cancel()
             self._timer = None
         self._add(self._decoder.decode(b"", final=True), last=True)
-        self._speak()
+        self._flush()
 
-    def _again(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._waiting:
-            self._speak()
-            self._timer = self._loop.call_later(_PAUSE, self._again)
+            self._flush()
+            self._timer = self._loop.call_later(_PAUSE, self._on_timer)
 
     def _add(self, text: str, *, last: bool = False) -> None:
         text = self._held + text
@@ -119,7 +118,7 @@ class OutputReporter:
             self._left_out += len(self._waiting) - _PIECE
             self._waiting = self._waiting[-_PIECE:]
 
-    def _speak(self) -> None:
+    def _flush(self) -> None:
         text, self._waiting = self._waiting, ""
         if self._left_out:
             text = f"\n[… {self._left_out} characters not shown …]\n{text}"
@@ -144,7 +143,7 @@ class ProgramResult(NamedTuple):
 
 
 async def run_program(
-    spawner: Spawner, launch: Launch, seconds: float, limits: Limits, teller: OutputReporter | None = None
+    spawner: Spawner, launch: Launch, seconds: float, limits: ToolLimits, reporter: OutputReporter | None = None
 ) -> ProgramResult:
     """Run it to its end. Then, and at the end of its time, and when the call is cancelled, its whole tree is ended.
 
@@ -153,25 +152,25 @@ async def run_program(
     child = await spawner.spawn(launch)
     try:
         head = bytearray()
-        tail = child.to_noise(child.stdout, limits.tool_output)
+        tail = child.drain_noise(child.stdout, limits.tool_output)
 
-        def heard(chunk: bytes) -> None:
+        def collect(chunk: bytes) -> None:
             if len(head) < limits.tool_output:
                 head.extend(chunk[: limits.tool_output - len(head)])
-            if teller is not None:
-                teller.take(chunk)
+            if reporter is not None:
+                reporter.take(chunk)
 
-        tail.on_chunk = heard
+        tail.on_chunk = collect
         exited = child.exited
         await asyncio.wait([exited], timeout=seconds)
         status = child.status
         exited.cancel()  # ours alone
     finally:
         await stop_child(child, limits.but(stop_polite=_AT_ONCE))
-        if teller is not None:
-            teller.finish()
+        if reporter is not None:
+            reporter.finish()
     return ProgramResult(
-        status, both_ends(bytes(head), tail.last(), tail.total, limits.tool_output), child.stderr.text(), tail.total
+        status, join_ends(bytes(head), tail.last(), tail.total, limits.tool_output), child.stderr.text(), tail.total
     )
 
 
@@ -200,11 +199,11 @@ class Bash(ToolArguments, frozen=True):
     cwd: str = ""
     workdir: str = ""
 
-    def leads(self) -> str:
+    def get_path(self) -> str:
         return self.cwd or self.workdir
 
 
-def bash_tool(limits: Limits) -> BuiltInTool:
+def make_bash_tool(limits: ToolLimits) -> BuiltInTool:
     about = (
         f"Run a command with bash in the working directory; stdout and stderr together. "
         f"It has no input and {limits.shell:g} s unless timeout says otherwise (at most {limits.shell_most:g}). "
@@ -214,43 +213,43 @@ def bash_tool(limits: Limits) -> BuiltInTool:
     return make_tool("bash", Bash, _bash, about)
 
 
-def environment(environ: Mapping[str, str], grants: Sequence[str]) -> dict[str, str]:
+def build_environment(environ: Mapping[str, str], grants: Sequence[str]) -> dict[str, str]:
     """What a command sees: no credentials, and nobody to ask."""
-    return {**_NOBODY, **guest_environment(environ, grants=grants)}
+    return {**_NOBODY, **build_guest_env(environ, grants=grants)}
 
 
 async def _bash(arguments: Bash, job: ToolJob) -> ToolResult:
     limits = job.shop.limits
-    seconds = _seconds(arguments, limits)
-    teller = OutputReporter(job.tell) if job.tell is not None else None
-    cwd = await job.look(lambda: _folder(said, job)) if (said := arguments.leads()) else job.shop.places.cwd
-    launch = Launch(argv=[*_SHELL, _command(arguments)], env=job.shop.environ, cwd=cwd, who="bash", stdin="null")
+    seconds = _parse_timeout(arguments, limits)
+    reporter = OutputReporter(job.tell) if job.tell is not None else None
+    cwd = await job.run_read(lambda: _find_folder(said, job)) if (said := arguments.get_path()) else job.shop.places.cwd
+    launch = Launch(argv=[*_SHELL, _check_command(arguments)], env=job.shop.environ, cwd=cwd, who="bash", stdin="null")
     try:
-        ran = await run_program(job.shop.spawner, launch, seconds, limits, teller)
+        ran = await run_program(job.shop.spawner, launch, seconds, limits, reporter)
     except SpawnFailed as error:
         if error.errno == errno.E2BIG:
             raise ToolFailure("INVALID_ARGS", "the command is too long", "write it to a file, and run that") from None
         raise ToolFailure("IO_ERROR", f"no shell can be started: {error.message}", error.hint) from None
-    return _result(ran, seconds)
+    return _build_result(ran, seconds)
 
 
-def _result(ran: ProgramResult, seconds: float) -> ToolResult:
+def _build_result(ran: ProgramResult, seconds: float) -> ToolResult:
     """Without details: so guests may shorten what it says (spec piglet FIX-14)."""
     output = ran.output.rstrip("\n")
     if ran.status is None:
         end = f"[ended after {seconds:g} s, with everything it started]"
         hint = "make it quicker, or give it more time with timeout"
-        return ToolResult((_text(output, end),), is_error=True, code="TIMEOUT", hint=hint)
+        return ToolResult((_build_text(output, end),), is_error=True, code="TIMEOUT", hint=hint)
     if not ran.status.ok:
-        return ToolResult((_text(output, f"[{ran.status}]"),), is_error=True, code="EXIT_NONZERO")
+        return ToolResult((_build_text(output, f"[{ran.status}]"),), is_error=True, code="EXIT_NONZERO")
     return ToolResult((TextBlock(output or "(no output)"),))
 
 
-def _text(output: str, end: str) -> TextBlock:
+def _build_text(output: str, end: str) -> TextBlock:
     return TextBlock(f"{output}\n{end}" if output else end)
 
 
-def _seconds(arguments: Bash, limits: Limits) -> float:
+def _parse_timeout(arguments: Bash, limits: ToolLimits) -> float:
     seconds = limits.shell
     if isinstance(arguments.timeout, float):
         seconds = arguments.timeout
@@ -261,7 +260,7 @@ def _seconds(arguments: Bash, limits: Limits) -> float:
     return seconds
 
 
-def _command(arguments: Bash) -> str:
+def _check_command(arguments: Bash) -> str:
     if "\0" in arguments.command:
         raise ToolFailure("INVALID_ARGS", "bash: `command` has a NUL character in it", "no program can be given one")
     try:
@@ -271,10 +270,10 @@ def _command(arguments: Bash) -> str:
     return arguments.command
 
 
-def _folder(said: str, job: ToolJob) -> str:
-    place = job.place(said)
-    with hold_file(place) as spot:
-        if spot.kind() != "a folder":
+def _find_folder(said: str, job: ToolJob) -> str:
+    place = job.resolve_path(said)
+    with hold_file(place) as held:
+        if held.find_kind() != "a folder":
             raise ToolFailure("INVALID_ARGS", f"bash: {place.shown} is no folder", "`cwd` is the folder to run it in")
     return place.path
 
@@ -303,18 +302,18 @@ class Find(ToolArguments, frozen=True):
 _NOT_THERE = f"Not looked into: {', '.join(sorted(SKIPPED))}"
 
 
-def grep_tool(_: Limits) -> BuiltInTool:
+def make_grep_tool(_: ToolLimits) -> BuiltInTool:
     about = f"Search the lines of text files below a folder. Answers path:number: line, sorted. {_NOT_THERE}; binary files, links."
     return make_tool("grep", Grep, _grep, about, background=True)
 
 
-def find_tool(_: Limits) -> BuiltInTool:
+def make_find_tool(_: ToolLimits) -> BuiltInTool:
     about = f"Find files and folders by their names, sorted; folders end in /. {_NOT_THERE}; links are not followed."
     return make_tool("find", Find, _find, about, background=True)
 
 
 async def _grep(arguments: Grep, job: ToolJob) -> ToolResult:
-    place, kind = await job.look(lambda: _start(arguments.path, job))
+    place, kind = await job.run_read(lambda: _find_start(arguments.path, job))
     if kind not in ("file", "a folder"):
         raise ToolFailure("NOT_REGULAR_FILE", f"{place.shown} is {kind}", "name a folder or a plain file")
     asked = Search(
@@ -322,31 +321,31 @@ async def _grep(arguments: Grep, job: ToolJob) -> ToolResult:
         glob=arguments.glob, ignore_case=arguments.ignore_case, literal=arguments.literal, context=arguments.context,
         limit=arguments.limit, longest=job.shop.limits.read_file,
     )  # fmt: skip
-    return await _searched(asked, job)
+    return await _search(asked, job)
 
 
 async def _find(arguments: Find, job: ToolJob) -> ToolResult:
-    place, kind = await job.look(lambda: _start(arguments.path, job))
+    place, kind = await job.run_read(lambda: _find_start(arguments.path, job))
     if kind != "a folder":
         raise ToolFailure("INVALID_ARGS", f"find: `path` is a folder to look in, and {place.shown} is {kind}")
     asked = Search(
         tool="find", path=place.path, shown=_prefix(place), most=job.shop.limits.tool_output, pattern="", glob=arguments.pattern,
         limit=arguments.limit, kind=arguments.type,
     )  # fmt: skip
-    return await _searched(asked, job)
+    return await _search(asked, job)
 
 
-def _start(said: str, job: ToolJob) -> tuple[WorkspacePath, str]:
-    place = job.place(said)
-    with hold_file(place) as spot:
-        return place, spot.kind()
+def _find_start(said: str, job: ToolJob) -> tuple[WorkspacePath, str]:
+    place = job.resolve_path(said)
+    with hold_file(place) as held:
+        return place, held.find_kind()
 
 
 def _prefix(place: WorkspacePath) -> str:
     return "" if place.shown == "." else place.shown
 
 
-async def _searched(asked: Search, job: ToolJob) -> ToolResult:
+async def _search(asked: Search, job: ToolJob) -> ToolResult:
     limits = job.shop.limits
     argv = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _BOOT, _HOME, json.dumps(asked)]
     launch = Launch(argv=argv, env={"LANG": "C.UTF-8"}, cwd="/", who=asked["tool"], stdin="null")
@@ -363,7 +362,7 @@ async def _searched(asked: Search, job: ToolJob) -> ToolResult:
     if ran.status.code == BAD_PATTERN:
         raise ToolFailure("INVALID_ARGS", f"{asked['tool']}: {ran.output}", "with literal=true the pattern is plain text")
     if ran.status.code == NO_WAY:
-        raise failure_of(OSError(int(ran.output), ""), asked["shown"] or ".")
+        raise to_failure(OSError(int(ran.output), ""), asked["shown"] or ".")
     if not ran.status.ok:
         raise ToolFailure("INTERNAL", f"the search broke down ({ran.status}): {ran.stderr.strip()[-300:]}")
     return ToolResult.of(ran.output.rstrip("\n"))

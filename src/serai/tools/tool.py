@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from serai.limits import Limits
+from serai.limits import ToolLimits
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from serai.tools.workspace import FileSnapshots, SeenFiles, ToolFailure, Workspace, WorkspacePath
 from serai.wire.process import Spawner
@@ -54,7 +54,7 @@ class FileThreads:
         self._patience = patience  # seconds, with work that was given up
         self._changing = asyncio.Lock()  # one change of a file at a time: each looks, then replaces
 
-    async def look(self, work: Callable[[], T], wanted: CancelCheck) -> T:
+    async def run_read(self, work: Callable[[], T], wanted: CancelCheck) -> T:
         """Work that changes nothing. When this is cancelled, it is left to itself and ends at its next look."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -62,7 +62,7 @@ class FileThreads:
             wanted.end()
             raise
 
-    async def change(self, work: Callable[[], T], wanted: CancelCheck) -> T:
+    async def run_write(self, work: Callable[[], T], wanted: CancelCheck) -> T:
         """Work that changes a file. When this is cancelled and it has not begun, it never does; what has begun is waited for."""
         await self._changing.acquire()
         begun = self._pool.submit(work)
@@ -82,7 +82,7 @@ class FileThreads:
 class ToolArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of a tool; its schema is made of this too."""
 
-    def leads(self) -> str:
+    def get_path(self) -> str:
         """The path that the call leads to; empty for the working directory."""
         return str(getattr(self, "path", ""))
 
@@ -96,7 +96,7 @@ class ToolContext:
 
     places: Workspace
     spawner: Spawner
-    limits: Limits
+    limits: ToolLimits
     environ: Mapping[str, str]  # of the commands that they run
     undo: FileSnapshots | None
     seen: SeenFiles
@@ -112,12 +112,12 @@ class ToolJob:
     tell: ProgressCallback | None = None
     wanted: CancelCheck = field(default_factory=CancelCheck)
 
-    def place(self, said: str) -> WorkspacePath:
+    def resolve_path(self, said: str) -> WorkspacePath:
         return self.shop.places.find(said, self.call)
 
-    async def look(self, work: Callable[[], T]) -> T:
+    async def run_read(self, work: Callable[[], T]) -> T:
         """In a thread, which a slow disk may stop."""
-        return await self.shop.threads.look(work, self.wanted)
+        return await self.shop.threads.run_read(work, self.wanted)
 
 
 class BuiltInTool(NamedTuple):
@@ -127,21 +127,21 @@ class BuiltInTool(NamedTuple):
     takes: type[ToolArguments]
     run: Callable[[Any, ToolJob], Awaitable[ToolResult]]
 
-    def read(self, said: object) -> ToolArguments:
+    def parse_arguments(self, said: object) -> ToolArguments:
         """The arguments of a call, checked. A null is the same as nothing: some models name everything they might say."""
         if said is not None and not isinstance(said, dict):
-            raise ToolFailure("INVALID_ARGS", f"the arguments of {self.spec.name} are no JSON object", self._hint())
+            raise ToolFailure("INVALID_ARGS", f"the arguments of {self.spec.name} are no JSON object", self._build_hint())
         given = {name: value for name, value in (said or {}).items() if value is not None}
         try:
             return msgspec.convert(given, self.takes)
         except UnicodeEncodeError:
             raise ToolFailure(
-                "INVALID_ARGS", f"{self.spec.name}: half a character (a lone surrogate) in a name", self._hint()
+                "INVALID_ARGS", f"{self.spec.name}: half a character (a lone surrogate) in a name", self._build_hint()
             ) from None
         except (msgspec.ValidationError, RecursionError, OverflowError) as error:
-            raise ToolFailure("INVALID_ARGS", f"{self.spec.name}: {str(error).replace('$.', '')}", self._hint()) from None
+            raise ToolFailure("INVALID_ARGS", f"{self.spec.name}: {str(error).replace('$.', '')}", self._build_hint()) from None
 
-    def _hint(self) -> str:
+    def _build_hint(self) -> str:
         names = (f"{field.name}{'' if field.required else '?'}" for field in msgspec.structs.fields(self.takes))
         return f"the arguments are {', '.join(names)}"
 
@@ -157,42 +157,42 @@ def make_tool(
     background: bool = False,
 ) -> BuiltInTool:
     spec = ToolSpec(
-        name=name, description=description, schema=_schema(takes), hint=hint, interrupt=interrupt, background=background
+        name=name, description=description, schema=_build_schema(takes), hint=hint, interrupt=interrupt, background=background
     )
     return BuiltInTool(spec, takes, run)
 
 
-def in_read_thread(run: Callable[[A, ToolJob], ToolResult]) -> Callable[[A, ToolJob], Awaitable[ToolResult]]:
+def wrap_read(run: Callable[[A, ToolJob], ToolResult]) -> Callable[[A, ToolJob], Awaitable[ToolResult]]:
     """For a tool that looks into files, in a thread."""
 
     async def look(arguments: A, job: ToolJob) -> ToolResult:
-        return await job.look(lambda: run(arguments, job))
+        return await job.run_read(lambda: run(arguments, job))
 
     return look
 
 
-def in_write_thread(run: Callable[[A, ToolJob], ToolResult]) -> Callable[[A, ToolJob], Awaitable[ToolResult]]:
+def wrap_write(run: Callable[[A, ToolJob], ToolResult]) -> Callable[[A, ToolJob], Awaitable[ToolResult]]:
     """For one that changes a file. It calls `job.wanted.check` right before it begins to."""
 
     async def change(arguments: A, job: ToolJob) -> ToolResult:
-        return await job.shop.threads.change(lambda: run(arguments, job), job.wanted)
+        return await job.shop.threads.run_write(lambda: run(arguments, job), job.wanted)
 
     return change
 
 
-def _schema(takes: type[ToolArguments]) -> dict[str, Any]:
+def _build_schema(takes: type[ToolArguments]) -> dict[str, Any]:
     """Without references, which not every model's provider takes; and without titles and empty defaults, which only cost."""
     (schema,), parts = msgspec.json.schema_components([takes], ref_template="{name}")
 
-    def inlined(value: Any) -> Any:
+    def inline(value: Any) -> Any:
         if isinstance(value, list):
-            return [inlined(item) for item in value]
+            return [inline(item) for item in value]
         if not isinstance(value, dict):
             return value
         if "$ref" in value:
-            return inlined({key: item for key, item in parts[value["$ref"]].items() if key not in ("title", "description")})
-        return {key: inlined(item) for key, item in value.items() if key != "default" or item}
+            return inline({key: item for key, item in parts[value["$ref"]].items() if key not in ("title", "description")})
+        return {key: inline(item) for key, item in value.items() if key != "default" or item}
 
-    found = inlined(schema)
+    found = inline(schema)
     assert isinstance(found, dict)
     return found

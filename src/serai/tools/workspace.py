@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, Self
 
+from serai.atomic_file import write_all, write_atomically
 from serai.errors import BadSettings, NoSnapshot, NotWritten
-from serai.limits import Limits
+from serai.limits import ToolLimits
 from serai.model.tools import ToolCall, ToolResult
 from serai.paths import make_private_folder, state_folder
 from serai.plain_text import escape_line, escape_surrogates, spell_literal
@@ -42,7 +43,7 @@ class ToolFailure(Exception):
         self.code: Code = code
         self.hint = hint
 
-    def result(self) -> ToolResult:
+    def to_result(self) -> ToolResult:
         # What a model sent may be quoted in it, and half a character cannot be written down.
         text, hint = map(escape_surrogates, (str(self), self.hint))
         return ToolResult.error(text, code=self.code, hint=hint)
@@ -64,7 +65,7 @@ _CODES: dict[int, tuple[Code, str]] = {
 }
 
 
-def failure_of(error: OSError, shown: str) -> ToolFailure:
+def to_failure(error: OSError, shown: str) -> ToolFailure:
     """What the machine said about this path."""
     number = error.errno or 0
     code, hint = _CODES.get(number, ("IO_ERROR", ""))
@@ -95,24 +96,24 @@ class Workspace:
 
     def find(self, said: str, call: ToolCall) -> WorkspacePath:
         """The place that a call names. By its real path: what is opened later follows no link at all (`hold_file`)."""
-        path = self._real(said)
-        if not self._inside(path) and not self._outside(call, path):
-            hint = f"stay below {plain(self.cwd)}, or ask the person to allow this path"
-            raise ToolFailure("PERMISSION_DENIED", f"{plain(said)} leads to {plain(path)}, outside the working directory", hint)
-        return WorkspacePath(path, self.shown(path))
+        path = self._resolve(said)
+        if not self._is_inside(path) and not self._outside(call, path):
+            hint = f"stay below {to_text(self.cwd)}, or ask the person to allow this path"
+            raise ToolFailure("PERMISSION_DENIED", f"{to_text(said)} leads to {to_text(path)}, outside the working directory", hint)
+        return WorkspacePath(path, self.format_path(path))
 
-    def outside(self, said: str) -> tuple[str, ...]:
+    def find_outside(self, said: str) -> tuple[str, ...]:
         """The real path that it leads to, when that is outside of all folders."""
-        path = self._real(said)
-        return () if self._inside(path) else (path,)
+        path = self._resolve(said)
+        return () if self._is_inside(path) else (path,)
 
-    def shown(self, path: str) -> str:
-        return plain(os.path.relpath(path, self.cwd) if _within(path, self.cwd) else path)
+    def format_path(self, path: str) -> str:
+        return to_text(os.path.relpath(path, self.cwd) if _is_within(path, self.cwd) else path)
 
-    def _inside(self, path: str) -> bool:
-        return any(_within(path, root) for root in self._roots)
+    def _is_inside(self, path: str) -> bool:
+        return any(_is_within(path, root) for root in self._roots)
 
-    def _real(self, said: str) -> str:
+    def _resolve(self, said: str) -> str:
         if "\0" in said:
             raise ToolFailure("INVALID_ARGS", "no path has a NUL character in it")
         if not said.strip():
@@ -127,15 +128,15 @@ class Workspace:
             # A home folder, as in a shell: nobody means a folder that is called `~`.
             return os.path.realpath(os.path.join(self.cwd, os.path.expanduser(said)))
         except OSError:  # a link that became something else while it was followed
-            raise ToolFailure("PERMISSION_DENIED", f"{plain(said)} changed while it was looked for", "try again") from None
+            raise ToolFailure("PERMISSION_DENIED", f"{to_text(said)} changed while it was looked for", "try again") from None
 
 
-def plain(text: str) -> str:
+def to_text(text: str) -> str:
     """A path for a message."""
     return escape_line(text if len(text) <= 300 else f"{text[:200]}…{text[-80:]}", spell_literal)
 
 
-def _within(path: str, root: str) -> bool:
+def _is_within(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
@@ -161,7 +162,7 @@ class FileStamp(NamedTuple):
     inode: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> FileStamp:
+    def from_stat(cls, status: os.stat_result) -> FileStamp:
         return cls(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
@@ -186,7 +187,7 @@ class SeenFiles:
             raise ToolFailure(
                 "FILE_STALE", f"{place.shown} was not read in this session", "read it first, then edit what it says now"
             )
-        if stamp is not None and stamp != FileStamp.of(status):
+        if stamp is not None and stamp != FileStamp.from_stat(status):
             raise ToolFailure("FILE_STALE", f"{place.shown} has changed since it was last read", "read it again, then change it")
 
 
@@ -198,7 +199,7 @@ class HeldFile:
         self._folder = folder
         self._name = os.path.basename(place.path) or "."
 
-    def status(self) -> os.stat_result | None:
+    def stat(self) -> os.stat_result | None:
         """Of the file there, None when there is none. `NOT_REGULAR_FILE` for what is no file."""
         try:
             status = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
@@ -207,25 +208,25 @@ class HeldFile:
         self._check_kind(status)
         return status
 
-    def kind(self) -> str:
+    def find_kind(self) -> str:
         """`file`, or what else it is."""
         try:
             status = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
         except FileNotFoundError:
-            raise self.missing() from None
+            raise self.build_missing() from None
         return "file" if stat.S_ISREG(status.st_mode) else _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
 
     def read(self, most: int) -> tuple[bytes, os.stat_result]:
         """All of it, and how it looked. Never waits for whoever may be at the other end of what is no file."""
-        if self.status() is None:  # before it is opened: opening a device or a pipe is already doing something with it
-            raise self.missing()
+        if self.stat() is None:  # before it is opened: opening a device or a pipe is already doing something with it
+            raise self.build_missing()
         descriptor = os.open(self._name, FILE, dir_fd=self._folder)
         try:
             status = os.fstat(descriptor)
             self._check_kind(status)
             if status.st_size > most:
-                raise self.too_large(status.st_size, most)
-            data = _all(descriptor, most)
+                raise self.build_too_large(status.st_size, most)
+            data = _read_all(descriptor, most)
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
@@ -236,7 +237,7 @@ class HeldFile:
                 "NOT_REGULAR_FILE", f"{self.place.shown} holds something else than its size says: it is no plain file", hint
             )
         if len(data) > most:
-            raise self.too_large(len(data), most)
+            raise self.build_too_large(len(data), most)
         return data, after
 
     def replace(self, data: bytes, old: os.stat_result | None) -> FileStamp:
@@ -248,11 +249,11 @@ class HeldFile:
         descriptor = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=self._folder)
         try:
             try:
-                _write(descriptor, data)
+                write_all(descriptor, data)
                 if old is not None:
-                    _keep(descriptor, old)
+                    _copy_attributes(descriptor, old)
                 os.fdatasync(descriptor)
-                stamp = FileStamp.of(os.fstat(descriptor))
+                stamp = FileStamp.from_stat(os.fstat(descriptor))
             finally:
                 os.close(descriptor)
             self._check_unchanged(old)
@@ -262,7 +263,7 @@ class HeldFile:
             raise
         return stamp
 
-    def missing(self) -> ToolFailure:
+    def build_missing(self) -> ToolFailure:
         """That there is no such file, and which there are of nearly that name."""
         try:
             folder = os.open(".", FOLDER, dir_fd=self._folder)
@@ -272,9 +273,9 @@ class HeldFile:
                 os.close(folder)
         except OSError:
             names = []
-        return _missing(self.place.shown, self._name, names)
+        return _build_missing(self.place.shown, self._name, names)
 
-    def too_large(self, size: int, most: int) -> ToolFailure:
+    def build_too_large(self, size: int, most: int) -> ToolFailure:
         hint = "find the lines with grep, or take parts of it with bash (sed -n, head, tail)"
         return ToolFailure("FILE_TOO_LARGE", f"{self.place.shown} has {size} bytes, and at most {most} are looked at", hint)
 
@@ -286,8 +287,8 @@ class HeldFile:
 
     def _check_unchanged(self, old: os.stat_result | None) -> None:
         """Just before it is replaced: what somebody else wrote meanwhile is not lost."""
-        now = self.status()
-        if (old and FileStamp.of(old)) != (now and FileStamp.of(now)):
+        now = self.stat()
+        if (old and FileStamp.from_stat(old)) != (now and FileStamp.from_stat(now)):
             raise ToolFailure(
                 "FILE_STALE", f"{self.place.shown} was changed by somebody else just now", "read it again, then change it"
             )
@@ -299,16 +300,16 @@ def hold_file(place: WorkspacePath, *, make: bool = False) -> Iterator[HeldFile]
     try:
         folder = open_folder(os.path.dirname(place.path), make=make)
     except OSError as error:
-        raise _no_way(place, error) from None
+        raise _build_folder_failure(place, error) from None
     try:
         yield HeldFile(place, folder)
     except OSError as error:
-        raise failure_of(error, place.shown) from None
+        raise to_failure(error, place.shown) from None
     finally:
         os.close(folder)
 
 
-def _no_way(place: WorkspacePath, error: OSError) -> ToolFailure:
+def _build_folder_failure(place: WorkspacePath, error: OSError) -> ToolFailure:
     """Why the folder of a place cannot be reached."""
     way = str(error.filename or "/")
     if error.errno == errno.ENOENT:
@@ -317,22 +318,22 @@ def _no_way(place: WorkspacePath, error: OSError) -> ToolFailure:
             names = [entry for entry in os.listdir(above)[:_MOST_NAMES] if os.path.isdir(os.path.join(above, entry))]
         except OSError:
             names = []
-        return _missing(f"{place.shown}: the folder {plain(way)}", name, names)
+        return _build_missing(f"{place.shown}: the folder {to_text(way)}", name, names)
     if error.errno == errno.ENOTDIR and os.path.islink(way):
         return ToolFailure("PERMISSION_DENIED", f"{place.shown}: a link was put in its way while it was looked for", "try again")
-    return failure_of(error, place.shown)
+    return to_failure(error, place.shown)
 
 
-def _missing(what: str, name: str, names: list[str]) -> ToolFailure:
+def _build_missing(what: str, name: str, names: list[str]) -> ToolFailure:
     """Names that differ in case alone come first: they are the usual mistake."""
     alike = [other for other in names if other.lower() == name.lower()]
     alike += [other for other in get_close_matches(name, names, 3) if other not in alike]
-    near = ", ".join(map(plain, alike[:3]))
+    near = ", ".join(map(to_text, alike[:3]))
     hint = f"there is {near}" if near else "relative paths begin at the working directory; find shows what is there"
     return ToolFailure("FILE_NOT_FOUND", f"{what} does not exist", hint)
 
 
-def _all(descriptor: int, most: int) -> bytes:
+def _read_all(descriptor: int, most: int) -> bytes:
     parts, size = [], 0
     while size <= most and (part := os.read(descriptor, _READ)):
         parts.append(part)
@@ -340,13 +341,7 @@ def _all(descriptor: int, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
-def _keep(descriptor: int, old: os.stat_result) -> None:
+def _copy_attributes(descriptor: int, old: os.stat_result) -> None:
     new = os.fstat(descriptor)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         try:
@@ -359,24 +354,24 @@ def _keep(descriptor: int, old: os.stat_result) -> None:
 class FileSnapshots:
     """The copies in one folder: `<digest of the path>.snap`, and beside it the path in `.path`. For this user alone."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, limits: Limits | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, limits: ToolLimits | None = None) -> None:
         self.folder = os.path.abspath(folder)
-        self.most = (limits or Limits()).undo
+        self.most = (limits or ToolLimits()).undo
 
     @classmethod
-    def usual(cls, environ: Mapping[str, str] = os.environ, *, limits: Limits | None = None) -> Self:
+    def usual(cls, environ: Mapping[str, str] = os.environ, *, limits: ToolLimits | None = None) -> Self:
         """Where Serai keeps its state."""
         return cls(os.path.join(state_folder(environ), "undo"), limits=limits)
 
-    def before(self, path: str | os.PathLike[str]) -> bool:
+    def snapshot(self, path: str | os.PathLike[str]) -> bool:
         """Copy a file that is about to be changed; False when there is none, it is no plain file, or too long for that.
 
         `NotWritten` when the copy cannot be made: then leave the file as it is.
         """
         real = os.path.realpath(path)
         try:
-            with hold_file(WorkspacePath(real, plain(real))) as spot:
-                data, _ = spot.read(self.most)
+            with hold_file(WorkspacePath(real, to_text(real))) as held:
+                data, _ = held.read(self.most)
         except ToolFailure as failed:
             if failed.code in ("FILE_NOT_FOUND", "NOT_REGULAR_FILE", "FILE_TOO_LARGE"):
                 return False
@@ -386,17 +381,17 @@ class FileSnapshots:
 
     def keep(self, path: str, data: bytes) -> None:
         """The same for whoever has read it already. On disk when this returns."""
-        stem = self._stem(path)
+        stem = self._build_stem(path)
         try:
             make_private_folder(self.folder)
             if not os.path.exists(f"{stem}.path"):  # it says the same for ever
-                _put(f"{stem}.path", os.fsencode(path))
-            _put(f"{stem}.snap", data)
+                write_atomically(f"{stem}.path", os.fsencode(path), sync=True)
+            write_atomically(f"{stem}.snap", data, sync=True)
         except OSError as error:
             why = f"no copy for undo can be made: {error.strerror}"
             raise NotWritten(why, who=path, hint=f"make room for it in {self.folder}") from None
 
-    def snapshots(self) -> dict[str, int]:
+    def list_snapshots(self) -> dict[str, int]:
         """The size of every copy, by the path of its file."""
         found = {}
         try:
@@ -419,29 +414,15 @@ class FileSnapshots:
         """Put the file back as it was before its last change, in one step. It keeps the mode it has now (FIX-25), we the copy."""
         real = os.path.realpath(path)
         try:
-            with open(f"{self._stem(real)}.snap", "rb") as file:
+            with open(f"{self._build_stem(real)}.snap", "rb") as file:
                 data = file.read()
         except FileNotFoundError:
             raise NoSnapshot(f"no snapshot for path: {path}", hint="`snapshots()` tells which there are") from None
         try:
-            with hold_file(WorkspacePath(real, plain(real)), make=True) as spot:
-                spot.replace(data, spot.status())
+            with hold_file(WorkspacePath(real, to_text(real)), make=True) as held:
+                held.replace(data, held.stat())
         except ToolFailure as failed:
             raise NotWritten(str(failed), hint=failed.hint) from None
 
-    def _stem(self, path: str) -> str:
+    def _build_stem(self, path: str) -> str:
         return os.path.join(self.folder, hashlib.sha256(os.fsencode(path)).hexdigest()[:32])
-
-
-def _put(path: str, data: bytes) -> None:
-    temporary = f"{path}.{secrets.token_hex(8)}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fdatasync(descriptor)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -22,8 +22,8 @@ from time import monotonic
 from typing import Literal, Protocol
 
 from serai.errors import Closed, FrameTooBig, LimitHit, PeerGone, PeerStalled, SeraiError
-from serai.limits import Limits
-from serai.wire.descriptors import grow_pipe, pipe_capacity
+from serai.limits import WireLimits
+from serai.wire.descriptors import get_pipe_capacity, grow_pipe
 from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
 from serai.wire.stream import Framer, Oversize
@@ -43,7 +43,7 @@ class Outbox:
     def __init__(
         self,
         descriptor: int,
-        limits: Limits,
+        limits: WireLimits,
         *,
         who: str,
         on_sent: Callable[[bytes], None],
@@ -203,7 +203,7 @@ log = logging.getLogger("serai.wire")
 _LINES = 1000
 _SAMPLE = 2000  # bytes
 # For wires that have none of their own; shared, since it takes a while to check.
-_LIMITS = Limits()
+_LIMITS = WireLimits()
 # How soon to look again whether everything held was handed on, in seconds.
 _HELD = 0.01
 
@@ -211,15 +211,15 @@ _HELD = 0.01
 class Receiver(Protocol):
     """What a channel delivers to. Called from the loop, never concurrently; must not block."""
 
-    def received(self, run: bytes) -> None:
+    def handle_run(self, run: bytes) -> None:
         """Whole frames, in order. The bytes are the receiver's to keep."""
         ...
 
-    def oversize(self, frame: Oversize) -> None:
+    def handle_oversize(self, frame: Oversize) -> None:
         """A frame over the limit was skipped in its place between the runs."""
         ...
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         """Nothing more will come: `PeerGone`, or `Closed` when we closed it. Called once, last."""
         ...
 
@@ -256,7 +256,7 @@ class Channel:
         receiver: Receiver,
         *,
         deadlines: Deadlines,
-        limits: Limits | None = None,
+        limits: WireLimits | None = None,
         tap: Tap | None = None,
         read: int | None = None,
         write: int | None = None,
@@ -284,12 +284,19 @@ class Channel:
         self._broken = False  # the peer closed its input before we did
         self._finish_at: float | None = None
         self.watch = deadlines.watch(self._tick)
-        self.outbox = Outbox(self._write, limits, who=child.who, on_sent=self._sent, on_broken=self._input_over, why=self._over)
+        self.outbox = Outbox(
+            self._write,
+            limits,
+            who=child.who,
+            on_sent=self._record_sent,
+            on_broken=self._handle_input_end,
+            why=self._build_send_error,
+        )
         self.send = self.outbox.send  # one call less on the hot path; documented there
         self._start_reading()
-        child.before_close(self._read, self._output_closes)
-        child.before_close(self._write, self._input_closes)
-        child.on_exit(self._exited)
+        child.before_close(self._read, self._finish_output)
+        child.before_close(self._write, self._finish_input)
+        child.on_exit(self._handle_exit)
 
     @property
     def lost(self) -> bool:
@@ -301,12 +308,12 @@ class Channel:
     def wake_by(self, deadline: float | None) -> None:
         """Have `Receiver.tick` called at that time or soon after."""
         if deadline is not None and deadline < self.watch.at:
-            self.watch.by(deadline)
+            self.watch.schedule(deadline)
 
     async def drain(self) -> None:
         """Wait until everything sent was taken by the kernel: back-pressure for who sends much. Raises when the wire is lost."""
         if self.cause is not None or self._broken:
-            raise self._over()
+            raise self._build_send_error()
         await self.outbox.drain()
 
     def end_input(self) -> None:
@@ -317,7 +324,7 @@ class Channel:
             if not self._eof and self.child.status is None:
                 self._finish_at = None
 
-    async def farewell(self, *frames: bytes) -> None:
+    async def send_farewell(self, *frames: bytes) -> None:
         """Send these last frames, close the peer's input once all is written, and wait for that: what `stop` takes as `polite`."""
         for frame in frames:
             self.send(frame)
@@ -352,7 +359,7 @@ class Channel:
 
     # -- reading --------------------------------------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
+    def _read_available(self) -> None:
         size = self.limits.read
         until = monotonic() + self.limits.read_slice
         while True:
@@ -364,14 +371,14 @@ class Channel:
                 log.debug("%s: reading: %s", self.child.who, error)
                 chunk = b""
             if not chunk:
-                self._end_of_output()
+                self._handle_eof()
                 return
             self._read_bytes += len(chunk)
             for item in self._framer.feed(chunk):
                 if len(item) > 2 * _LINES or self._held or self._paused:
                     self._take(item)
                 else:
-                    self._give(item)
+                    self._deliver(item)
             if self._framer.pending > LONG and not self._grown:
                 self._grown = True
                 grow_pipe(self._read, self.limits.pipe)
@@ -380,8 +387,8 @@ class Channel:
 
     def _take(self, item: bytes | Oversize) -> None:
         """Hand an item on, or hold it when there is much to hand on."""
-        if not self._held and not self._paused and (type(item) is not bytes or not _many(item)):
-            self._give(item)
+        if not self._held and not self._paused and (type(item) is not bytes or not _has_many_lines(item)):
+            self._deliver(item)
             return
         self._stop_reading()
         self._held.append(item)
@@ -398,11 +405,11 @@ class Channel:
         if self._paused or not self._held or self.cause is not None:
             return
         item = self._held.pop(0)
-        if type(item) is bytes and _many(item):
-            cut = _after_lines(item, _LINES)
+        if type(item) is bytes and _has_many_lines(item):
+            cut = _find_line_start(item, _LINES)
             self._held.insert(0, item[cut:])
             item = item[:cut]
-        self._give(item)
+        self._deliver(item)
         if self._held:
             self._plan_hand_on()
         elif self._eof:
@@ -410,7 +417,7 @@ class Channel:
         elif not self._paused:
             self._start_reading()
 
-    def _give(self, item: bytes | Oversize) -> None:
+    def _deliver(self, item: bytes | Oversize) -> None:
         if self.cause is not None:  # closed by whoever got the item before
             return
         self._giving = True
@@ -420,11 +427,11 @@ class Channel:
                 self.outbox.cork = item.find(b"\n") + 1 < len(item)
                 if self._tap is not None:
                     self._record("received", item)
-                self.receiver.received(item)
+                self.receiver.handle_run(item)
             else:
                 assert isinstance(item, Oversize)
                 self._tell_tap("skipped", item)
-                self.receiver.oversize(item)
+                self.receiver.handle_oversize(item)
         except Exception:  # a receiver's defect must not end the wire for good (design rule 4)
             log.exception("%s: its receiver failed on a run", self.child.who)
         self._giving = False
@@ -434,7 +441,7 @@ class Channel:
     def _start_reading(self) -> None:
         if not self._reading and not self._last_read and self.cause is None:
             self._reading = True
-            self.child.readers.add_reader(self._read, self._readable)
+            self.child.readers.add_reader(self._read, self._read_available)
 
     def _stop_reading(self) -> None:
         if self._reading:
@@ -443,14 +450,14 @@ class Channel:
 
     # -- the end ----------------------------------------------------------------------------------------------------------------
 
-    def _end_of_output(self) -> None:
+    def _handle_eof(self) -> None:
         self._eof = True
         self._stop_reading()
-        for item in self._framer.eof():
+        for item in self._framer.feed_eof():
             self._take(item)
         self._settle(self.limits.exit_grace)
 
-    def _exited(self) -> None:
+    def _handle_exit(self) -> None:
         self._settle(self.limits.drain_grace)
 
     def _settle(self, grace: float) -> None:
@@ -458,10 +465,10 @@ class Channel:
         if self.cause is not None:
             return
         if self._eof and self.child.status is not None and not self._held:
-            self._finish(self._gone())
+            self._finish(self._build_peer_gone())
         elif self._finish_at is None:
             self._finish_at = monotonic() + grace
-            self.watch.by(self._finish_at)
+            self.watch.schedule(self._finish_at)
 
     def _tick(self, now: float) -> float | None:
         if self.cause is not None:
@@ -486,17 +493,17 @@ class Channel:
         if self._held:
             self._finish_at = now + _HELD
         elif self.cause is None:
-            self._finish(self._gone())
+            self._finish(self._build_peer_gone())
 
     def _read_rest(self) -> None:
         """Read what is there, but at most what a pipe can hold: somebody may write without end."""
-        most = self._read_bytes + pipe_capacity(self._read) + self.limits.read
+        most = self._read_bytes + get_pipe_capacity(self._read) + self.limits.read
         while not self._eof and self.cause is None and (before := self._read_bytes) < most:
-            self._readable()
+            self._read_available()
             if self._read_bytes == before:
                 break
 
-    def _gone(self) -> PeerGone:
+    def _build_peer_gone(self) -> PeerGone:
         child = self.child
         child.stderr.drain()
         if child.status is not None:
@@ -520,34 +527,34 @@ class Channel:
         assert self.cause is not None
         self._tell_tap("ended", self.cause)
         try:
-            self.receiver.lost(self.cause)
+            self.receiver.handle_loss(self.cause)
         except Exception:
             log.exception("%s: its receiver failed on the end of the wire", self.child.who)
 
-    def _over(self) -> SeraiError:
+    def _build_send_error(self) -> SeraiError:
         """Why nothing can be sent: a fresh error each time, since a raised one collects tracebacks."""
         if self.cause is not None:
             return self.cause.for_call("")
-        return self._gone() if self._broken else Closed("its input was closed", who=self.child.who)
+        return self._build_peer_gone() if self._broken else Closed("its input was closed", who=self.child.who)
 
-    def _output_closes(self) -> None:
+    def _finish_output(self) -> None:
         """The child is being closed: its tree is dead, so what is in the pipe is all there will ever be."""
         if self.cause is not None:
             return
         self._paused = False
         self._read_rest()
         while self._held and self.cause is None:
-            self._give(self._held.pop(0))
+            self._deliver(self._held.pop(0))
         ended = self._eof or self.child.status is not None
-        self._finish(self._gone() if ended else Closed("its output was closed", who=self.child.who))
+        self._finish(self._build_peer_gone() if ended else Closed("its output was closed", who=self.child.who))
 
-    def _input_closes(self) -> None:
+    def _finish_input(self) -> None:
         """A last try for what is queued, such as a farewell, then let go of the descriptor."""
         if not self.outbox.closed:
             self.outbox.flush()
         self.outbox.close()
 
-    def _input_over(self, error: OSError | None) -> None:
+    def _handle_input_end(self, error: OSError | None) -> None:
         """All is written after `end_input`, or the peer closed its input.
 
         A broken pipe is its peer's business once we have nothing more to say (spec hooks 1.11). Before that the peer is lost; its
@@ -562,7 +569,7 @@ class Channel:
 
     # -- the tap ------------------------------------------------------------------------------------------------------------------
 
-    def _sent(self, run: bytes) -> None:
+    def _record_sent(self, run: bytes) -> None:
         if self._tap is not None:
             self._record("sent", run)
 
@@ -584,7 +591,7 @@ class Channel:
         self._tap = None
 
 
-def _many(run: bytes) -> bool:
+def _has_many_lines(run: bytes) -> bool:
     """Whether to hand it on in pieces. Its beginning tells, for to count all line ends takes longer than to read the run: who
     begins with long lines and goes on with short ones gets a long turn, of one read at most. (`replace` is quicker than `count`.)
     """
@@ -593,7 +600,7 @@ def _many(run: bytes) -> bool:
     return len(run) - len(run.replace(b"\n", b"")) > _LINES
 
 
-def _after_lines(run: bytes, lines: int) -> int:
+def _find_line_start(run: bytes, lines: int) -> int:
     """Where the next line begins after so many."""
     at = 0
     for _ in range(lines):

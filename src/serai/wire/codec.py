@@ -63,34 +63,34 @@ def _plan(info: inspect.Type, known: Known) -> Fold | None:
     """How to fold a value of this type; None when it holds neither a protocol object nor a whole number."""
     match info:
         case inspect.IntType():
-            return _whole
+            return _fold_whole_number
         case inspect.StructType():
-            return _struct(info, known)
+            return _plan_struct(info, known)
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             fold = _plan(item, known)
-            return None if fold is None else _each_item(fold)
+            return None if fold is None else _plan_list(fold)
         case inspect.DictType(value_type=value):
             fold = _plan(value, known)
-            return None if fold is None else _each_value(fold)
+            return None if fold is None else _plan_dict(fold)
         case inspect.UnionType(types=types):
-            return _union(types, known)
+            return _plan_union(types, known)
         case _:
             return None
 
 
-def _struct(info: inspect.StructType, known: Known) -> Fold:
+def _plan_struct(info: inspect.StructType, known: Known) -> Fold:
     if info.cls in known:
 
         def fold_later(text: Raw) -> Raw:  # looked up when folding: it may still be in the making
             return known[info.cls](text)
 
         return fold_later
-    known[info.cls] = _begun
+    known[info.cls] = _fold_unready
     if not info.cls.__struct_config__.forbid_unknown_fields:
         raise TypeError(f"{info.cls.__name__} needs forbid_unknown_fields=True: else a key in another case is silently dropped")
     names = [field.encode_name for field in info.fields] + ([info.tag_field] if info.tag_field else [])
     inner = {field.encode_name: fold for field in info.fields if (fold := _plan(field.type, known)) is not None}
-    known[info.cls] = _folding(names, inner, frozenset(field.encode_name for field in info.fields if _takes_null(field.type)))
+    known[info.cls] = _plan_members(names, inner, frozenset(field.encode_name for field in info.fields if _takes_null(field.type)))
     return known[info.cls]
 
 
@@ -106,12 +106,12 @@ def _takes_null(info: inspect.Type) -> bool:
             return False
 
 
-def _begun(text: Raw) -> Raw:
+def _fold_unready(text: Raw) -> Raw:
     """Stands for a struct whose fold is being made; replaced before anything is folded."""
     raise AssertionError(text)
 
 
-def _folding(names: list[str], inner: dict[str, Fold], nullable: frozenset[str]) -> Fold:
+def _plan_members(names: list[str], inner: dict[str, Fold], nullable: frozenset[str]) -> Fold:
     exact = frozenset(names)
     by_fold = {name.casefold(): name for name in names}
 
@@ -132,7 +132,7 @@ def _folding(names: list[str], inner: dict[str, Fold], nullable: frozenset[str])
     return fold
 
 
-def _whole(text: Raw) -> Raw:
+def _fold_whole_number(text: Raw) -> Raw:
     """A number that is whole but not written so, written so; anything else as it is."""
     written = bytes(text)
     if written.lstrip(b"-").isdigit():
@@ -144,7 +144,7 @@ def _whole(text: Raw) -> Raw:
     return Raw(b"%d" % value) if value.is_integer() and abs(value) <= _EXACT else text
 
 
-def _union(types: tuple[inspect.Type, ...], known: Known) -> Fold | None:
+def _plan_union(types: tuple[inspect.Type, ...], known: Known) -> Fold | None:
     """Each fold leaves alone what is not its kind of JSON value, so the members of a union are simply tried in turn."""
     structs = [kind for kind in types if isinstance(kind, inspect.StructType)]
     others = [kind for kind in types if not isinstance(kind, inspect.StructType)]
@@ -152,7 +152,7 @@ def _union(types: tuple[inspect.Type, ...], known: Known) -> Fold | None:
         others = [kind for kind in others if not isinstance(kind, inspect.IntType)]  # a fraction is itself there
     folds = [fold for kind in others if (fold := _plan(kind, known)) is not None]
     if structs:
-        folds.append(_tagged(structs, known) if len(structs) > 1 else _struct(structs[0], known))
+        folds.append(_plan_tagged(structs, known) if len(structs) > 1 else _plan_struct(structs[0], known))
 
     def fold_member(text: Raw) -> Raw:
         for fold in folds:
@@ -162,11 +162,11 @@ def _union(types: tuple[inspect.Type, ...], known: Known) -> Fold | None:
     return fold_member if folds else None
 
 
-def _tagged(structs: list[inspect.StructType], known: Known) -> Fold:
+def _plan_tagged(structs: list[inspect.StructType], known: Known) -> Fold:
     """One of several structs: the key of the tag is folded first, then the tag chooses."""
     tag_field = structs[0].tag_field or "type"
-    by_tag = {kind.tag: _struct(kind, known) for kind in structs}
-    only_tag = _folding([tag_field], {}, frozenset())
+    by_tag = {kind.tag: _plan_struct(kind, known) for kind in structs}
+    only_tag = _plan_members([tag_field], {}, frozenset())
 
     def fold(text: Raw) -> Raw:
         if not _begins(text, b"{"):
@@ -181,14 +181,14 @@ def _tagged(structs: list[inspect.StructType], known: Known) -> Fold:
     return fold
 
 
-def _each_item(fold: Fold) -> Fold:
+def _plan_list(fold: Fold) -> Fold:
     def fold_items(text: Raw) -> Raw:
         return Raw(_encode([fold(item) for item in _items.decode(text)])) if _begins(text, b"[") else text
 
     return fold_items
 
 
-def _each_value(fold: Fold) -> Fold:
+def _plan_dict(fold: Fold) -> Fold:
     def fold_values(text: Raw) -> Raw:
         if not _begins(text, b"{"):
             return text
@@ -233,19 +233,19 @@ def encode(message: object) -> bytes:
     try:
         return _encoder.encode(message) + b"\n"
     except UnicodeEncodeError:
-        return _encoder.encode(paired(msgspec.to_builtins(message, enc_hook=_opaque))) + b"\n"
+        return _encoder.encode(replace_surrogates(msgspec.to_builtins(message, enc_hook=_to_builtins))) + b"\n"
 
 
-def paired(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
     """The same data, all of its text encodable."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict):
-        return {paired(key): paired(item) for key, item in value.items()}
-    return [paired(item) for item in value] if isinstance(value, list | tuple) else value
+        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
+    return [replace_surrogates(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _opaque(value: object) -> Any:
+def _to_builtins(value: object) -> Any:
     """What msgspec has no builtin for: an opaque part of a message."""
     if isinstance(value, Raw):
         return msgspec.json.decode(value)
@@ -270,7 +270,7 @@ def decode(decoder: Decodes[T], text: bytes | Raw) -> T:
 
 
 class Codec(Generic[T]):
-    """The types of one dialect. Immutable and shared; each connection reads through its own `reader`.
+    """The types of one dialect. Immutable and shared; each connection reads through its own `create_reader`.
 
     `folded`: a line that does not decode is read once more with its keys in any case; one that does costs nothing extra.
     """
@@ -282,7 +282,7 @@ class Codec(Generic[T]):
         self.folding: FoldingDecoder[T] | None = FoldingDecoder(types) if folded else None
         self.kind_field = kind_field
 
-    def reader(self) -> LineReader[T]:
+    def create_reader(self) -> LineReader[T]:
         return LineReader(self)
 
 
@@ -307,7 +307,7 @@ class LineReader(Generic[T]):
             try:
                 return [self._decode(run)]
             except BAD_INPUT as error:
-                return self._odd(run, error)
+                return self._decode_odd(run, error)
         lines = BytesIO(run).readlines()
         rest = iter(lines)
         messages: list[T | Unknown | Noise] = []
@@ -319,9 +319,9 @@ class LineReader(Generic[T]):
                 return messages
             except BAD_INPUT as error:  # by one line; those before it are in the list, those after it still in `rest`
                 done += len(messages) - before + 1
-                messages += self._odd(lines[done - 1], error)
+                messages += self._decode_odd(lines[done - 1], error)
 
-    def pairs(self, run: bytes) -> Iterator[tuple[T | Unknown | Noise, bytes]]:
+    def read_pairs(self, run: bytes) -> Iterator[tuple[T | Unknown | Noise, bytes]]:
         """The same, each with its own line, for who keeps what was said beside what was understood.
 
         The line of a message goes into other JSON as it is: without its end, and repaired where it had to be to be read.
@@ -331,15 +331,15 @@ class LineReader(Generic[T]):
         try:
             return zip(list(map(self._decode, lines)), lines, strict=True)
         except BAD_INPUT:  # by one of them: all of them once more, one by one
-            return iter([pair for line in whole for pair in self._pair(line.rstrip(b"\r\n"))])
+            return iter([pair for line in whole for pair in self._read_pair(line.rstrip(b"\r\n"))])
 
-    def _pair(self, line: bytes) -> list[tuple[T | Unknown | Noise, bytes]]:
+    def _read_pair(self, line: bytes) -> list[tuple[T | Unknown | Noise, bytes]]:
         try:
             return [(self._decode(line), line)]
         except BAD_INPUT as error:
-            return [(message, _line_of(message, line)) for message in self._odd(line, error)]
+            return [(message, _get_line(message, line)) for message in self._decode_odd(line, error)]
 
-    def mended(self, message: T | Unknown | Noise, line: bytes) -> tuple[T | Unknown | Noise, bytes]:
+    def repair_pair(self, message: T | Unknown | Noise, line: bytes) -> tuple[T | Unknown | Noise, bytes]:
         """A pair whose line anybody can read: members that no type has were skipped unread, and may need repair.
 
         It looks through the whole line, so whoever knows that a message has no such members does without.
@@ -349,12 +349,12 @@ class LineReader(Generic[T]):
         self.repaired += 1
         return self._decode(text), text
 
-    def _odd(self, line: bytes, error: Exception) -> list[T | Unknown | Noise]:
+    def _decode_odd(self, line: bytes, error: Exception) -> list[T | Unknown | Noise]:
         """What is made of a line that the decoder refused; nothing of a blank one."""
         line = line.strip(b" \t\r\n")
-        return [self._tell(line, error)] if line else []
+        return [self._classify(line, error)] if line else []
 
-    def _tell(self, line: bytes, error: Exception) -> T | Unknown | Noise:
+    def _classify(self, line: bytes, error: Exception) -> T | Unknown | Noise:
         """Folded or repaired if its keys or its text were the trouble, else told apart."""
         if line[:1] not in (b"{", b"\xef"):  # the common noise, told at once: a peer may pour out millions of such lines
             self.noise += 1
@@ -375,10 +375,10 @@ class LineReader(Generic[T]):
             self.noise += 1
             return Noise(line, why)
         self.unknown += 1
-        return Unknown(line, _as_string(members.get(self._codec.kind_field)), str(error))
+        return Unknown(line, _decode_string(members.get(self._codec.kind_field)), str(error))
 
 
-def _as_string(raw: Raw | None) -> str | None:
+def _decode_string(raw: Raw | None) -> str | None:
     if raw is None:
         return None
     try:
@@ -419,7 +419,7 @@ def repair(line: bytes) -> bytes | None:
     return text if text != line else None
 
 
-def _line_of(message: object, line: bytes) -> bytes:
+def _get_line(message: object, line: bytes) -> bytes:
     return message.raw if isinstance(message, Unknown | Noise) else repair(line) or line
 
 

@@ -59,7 +59,7 @@ def close_descriptors(descriptors: dict[int, int]) -> None:
     descriptors.clear()
 
 
-def pipe_capacity(descriptor: int) -> int:
+def get_pipe_capacity(descriptor: int) -> int:
     """How many bytes the pipe can hold."""
     return fcntl(descriptor, F_GETPIPE_SZ)
 
@@ -106,7 +106,7 @@ class Poller:
         self._alone: dict[int, int] = {}  # how often
         self._busy: set[int] = set()  # moved to the loop
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._epoll.fileno(), self._ready)
+        self._loop.add_reader(self._epoll.fileno(), self._poll)
 
     def add_reader(self, descriptor: int, callback: Callable[[], object]) -> None:
         """As a loop does it: called in the context of who adds it, whose work it is."""
@@ -131,7 +131,7 @@ class Poller:
             self._callbacks.clear()
             self._epoll.close()
 
-    def _ready(self) -> None:
+    def _poll(self) -> None:
         found = self._epoll.poll(0, _MOST)
         for descriptor, _ in found:
             callback = self._callbacks.get(descriptor)  # None: one that was ready before it has closed it
@@ -141,9 +141,9 @@ class Poller:
                 except Exception:  # one defect must not make the others deaf
                     log.exception("the reader of descriptor %d failed", descriptor)
         if len(found) == 1:
-            self._was_alone(found[0][0])
+            self._count_alone(found[0][0])
 
-    def _was_alone(self, descriptor: int) -> None:
+    def _count_alone(self, descriptor: int) -> None:
         callback = self._callbacks.get(descriptor)
         if callback is None:
             return
@@ -173,7 +173,7 @@ class DelayedReaders:
     def add_reader(self, descriptor: int, callback: Callable[[], object]) -> None:
         self._fresh[descriptor] = callback
         if self._timer is None:
-            self._timer = self._loop.call_later(_MOMENT, self._look)
+            self._timer = self._loop.call_later(_MOMENT, self._add_due)
 
     def remove_reader(self, descriptor: int) -> None:
         """Idempotent."""
@@ -188,9 +188,9 @@ class DelayedReaders:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _add_due(self) -> None:
         due, self._waiting, self._fresh = self._waiting, self._fresh, {}
-        self._timer = self._loop.call_later(_MOMENT, self._look) if self._waiting else None
+        self._timer = self._loop.call_later(_MOMENT, self._add_due) if self._waiting else None
         for descriptor, callback in due.items():
             try:
                 self._readers.add_reader(descriptor, callback)
@@ -213,7 +213,7 @@ class Tail:
         self.total = 0
         self.on_chunk: Callable[[bytes], None] | None = None
         self._readers = readers or asyncio.get_running_loop()
-        self._readers.add_reader(descriptor, self._readable)
+        self._readers.add_reader(descriptor, self._read_chunk)
 
     @property
     def closed(self) -> bool:
@@ -229,9 +229,9 @@ class Tail:
 
     def drain(self) -> None:
         """Take what is there now, up to a pipe's worth: for the moment a peer's end is reported. Somebody may write without end."""
-        reads = 0 if self.closed else max(self._limit, pipe_capacity(self._descriptor)) // _READ + 1
+        reads = 0 if self.closed else max(self._limit, get_pipe_capacity(self._descriptor)) // _READ + 1
         for _ in range(reads):
-            if not self._readable():
+            if not self._read_chunk():
                 return
 
     def close(self) -> None:
@@ -241,7 +241,7 @@ class Tail:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _readable(self) -> bool:
+    def _read_chunk(self) -> bool:
         try:
             chunk = os.read(self._descriptor, _READ)
         except BlockingIOError:

@@ -39,7 +39,7 @@ class DeadlineWatch:
         self._tick = tick
         self.at = inf
 
-    def by(self, when: float | None) -> None:
+    def schedule(self, when: float | None) -> None:
         """See to it that `tick(now)` is called at `when` or soon after; a later time than already planned changes nothing."""
         if when is not None and when < self.at:
             self.at = when
@@ -51,11 +51,11 @@ class DeadlineWatch:
 
     def close(self) -> None:
         """No more looks, and no hold on whoever wanted them. Idempotent."""
-        self.at = -inf  # `by` can never be earlier
-        self._tick = _nothing
+        self.at = -inf  # `schedule` can never be earlier
+        self._tick = _do_nothing
 
 
-def _nothing(now: float) -> None:
+def _do_nothing(now: float) -> None:
     """What a closed watch does."""
 
 
@@ -90,9 +90,9 @@ class Deadlines:
             self._timer = None
         self._timer_at = when
         if when < inf:
-            self._timer = self._loop.call_later(max(when - monotonic(), 0.0), self._look)
+            self._timer = self._loop.call_later(max(when - monotonic(), 0.0), self._run_due)
 
-    def _look(self) -> None:
+    def _run_due(self) -> None:
         now = monotonic()
         self._timer, self._timer_at = None, inf
         due: list[DeadlineWatch] = []
@@ -104,7 +104,7 @@ class Deadlines:
         for watch in due:
             if not watch.closed:  # by one that was due before it
                 try:
-                    watch.by(watch._tick(now))
+                    watch.schedule(watch._tick(now))
                 except Exception:  # one bad party must not stop everybody's deadlines
                     log.exception("a deadline could not be kept")
         if self._heap:
@@ -127,15 +127,15 @@ _M_MMAP_THRESHOLD, _MMAP = -3, 16 * MIB
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` with what the extra means, when it is installed; without it, one that no signal finds asleep."""
-    factory = loop_factory()
+    factory = find_loop_factory()
     if factory is not None:
         raise_malloc_thresholds()
-    with asyncio.Runner(loop_factory=factory) as runner, _woken(runner.get_loop()) if factory is None else nullcontext():
+    with asyncio.Runner(loop_factory=factory) as runner, _wake_on_signal(runner.get_loop()) if factory is None else nullcontext():
         return runner.run(main)
 
 
 @contextmanager
-def _woken(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+def _wake_on_signal(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Have a signal wake asyncio's own loop, as uvloop has it.
 
     Python runs a signal's handler in the main thread, and the system may give the signal to another one, or to this one just before
@@ -159,7 +159,7 @@ def _woken(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         os.close(waking)
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop's, for `asyncio.Runner`; None when it is not installed, which there means asyncio's own."""
     try:
         import uvloop

@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from serai.errors import Closed
 from serai.wire.codec import BAD_INPUT, Codec, Decodes, FoldingDecoder, Noise, Unknown, decode, encode, scan_head
-from serai.wire.stream import Call, Oversize, PendingCalls
+from serai.wire.stream import Oversize, PendingCall, PendingCalls
 
 NOTHING = Raw()
 
@@ -116,14 +116,14 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
 class Answer(msgspec.Struct, frozen=True):
     """One of our calls succeeded."""
 
-    call: Call[Id]
+    call: PendingCall[Id]
     result: Raw
 
 
 class Failure(msgspec.Struct, frozen=True):
     """One of our calls was refused."""
 
-    call: Call[Id]
+    call: PendingCall[Id]
     code: int
     message: str
     data: Raw
@@ -132,7 +132,7 @@ class Failure(msgspec.Struct, frozen=True):
 class Garbled(msgspec.Struct, frozen=True):
     """One of our calls was answered, but the answer cannot be read."""
 
-    call: Call[Id]
+    call: PendingCall[Id]
     raw: bytes
     why: str
 
@@ -166,7 +166,7 @@ class JsonRpcConnection:
         self._folded = folded
         self._bare = bare
         self._form = FOLDED if folded else PLAIN
-        self._reader = self._form.codec.reader()
+        self._reader = self._form.codec.create_reader()
         self._calls: PendingCalls[Id] = PendingCalls()
         self._last_id = 0
         self._open: dict[bytes, Request] = {}  # the peer's requests that we have not answered, by the text of their ids
@@ -176,20 +176,20 @@ class JsonRpcConnection:
 
     def request(
         self, method: str, params: object, *, now: float, timeout: float | None, waiter: Any = None
-    ) -> tuple[Call[Id], bytes]:
+    ) -> tuple[PendingCall[Id], bytes]:
         """Ask the peer. The call is waiting from now on, so an answer can never come too early."""
         if self.lost:
             raise Closed(f"{method} cannot be asked: the peer is gone")
-        id = self.draw()
+        id = self.take_id()
         frame = encode(OutgoingEnvelope("2.0", id, method, params))
         return self._calls.start(id, method, now=now, timeout=timeout, waiter=waiter), frame
 
-    def draw(self) -> int:
+    def take_id(self) -> int:
         """The next number of the counter that numbers our requests; what else needs one draws it here (spec piglet 2.3)."""
         self._last_id += 1
         return self._last_id
 
-    def waits_for(self, call: Call[Id]) -> bool:
+    def waits_for(self, call: PendingCall[Id]) -> bool:
         """Whether its answer is still wanted."""
         return self._calls.waiting.get(call.id) is call
 
@@ -209,15 +209,15 @@ class JsonRpcConnection:
         """A refusal in place of an answer that was made but cannot be sent."""
         return encode(OutgoingEnvelope("2.0", request.id, error={"code": code, "message": _clean(message)}))
 
-    def forget(self, call: Call[Id]) -> bool:
+    def forget(self, call: PendingCall[Id]) -> bool:
         """No longer wait for it: it could not be sent, or nobody cares any more. False when it has ended already."""
         return self._calls.finish(call.id) is not None
 
-    def cancel(self, call: Call[Id]) -> bytes | None:
+    def cancel(self, call: PendingCall[Id]) -> bytes | None:
         """Forget a call and tell the peer; None when it has ended already or the protocol cannot say it."""
-        return self.cancellation(call) if self.forget(call) else None
+        return self.encode_cancellation(call) if self.forget(call) else None
 
-    def cancellation(self, call: Call[Id]) -> bytes | None:
+    def encode_cancellation(self, call: PendingCall[Id]) -> bytes | None:
         """What tells the peer that nobody waits for this call any more; None if the protocol cannot say it."""
         return None if self._cancel is None else self.notify(self._cancel.method, {self._cancel.member: call.id})
 
@@ -226,28 +226,28 @@ class JsonRpcConnection:
     def receive(self, run: bytes) -> list[Event]:
         kind = self._form.kind
         return [
-            self._event(message) if type(message) is kind else self._odd(message)  # type: ignore[arg-type]
+            self._parse_event(message) if type(message) is kind else self._handle_odd(message)  # type: ignore[arg-type]
             for message in self._reader.read(run)
         ]
 
-    def sent(self, run: bytes, now: float) -> None:
+    def note_sent(self, run: bytes, now: float) -> None:
         """Take up what this side said earlier, as in a replay: the answers to it then find their calls."""
-        for message in self._form.codec.reader().read(run):
+        for message in self._form.codec.create_reader().read(run):
             if not isinstance(message, Envelope):
                 continue
             id = bytes(message.id)
             if id in (b"", b"null"):
                 self._take_back(message)
             elif message.method:
-                key = _key(id)
+                key = _parse_id(id)
                 self._last_id = max(self._last_id, key) if isinstance(key, int) else self._last_id
                 self._calls.start(key, message.method, now=now, timeout=None)
             else:
                 self._open.pop(id, None)
 
-    def oversize(self, frame: Oversize) -> list[Call[Id]]:
+    def oversize(self, frame: Oversize) -> list[PendingCall[Id]]:
         """The calls that an oversize frame ends: the one it answered if its head tells, else all (design rule 5)."""
-        members = self._head(frame.head)
+        members = self._parse_head(frame.head)
         if _is_request(members):
             return []
         id = members.get(_ID, b"")
@@ -258,9 +258,9 @@ class JsonRpcConnection:
 
     def refuse_oversize(self, frame: Oversize) -> bytes | None:
         """The answer to a request that was too long to be kept, so that the peer does not wait; None if it was none."""
-        members = self._head(frame.head)
+        members = self._parse_head(frame.head)
         id = members.get(_ID, b"")
-        if not _is_request(members) or id in (b"", b"null") or not self._takes(id):
+        if not _is_request(members) or id in (b"", b"null") or not self._accepts_id(id):
             return None
         why = f"the request had {frame.size} bytes; the limit is {frame.limit}"
         return encode(OutgoingEnvelope("2.0", Raw(id), error={"code": INVALID_REQUEST, "message": why}))
@@ -270,13 +270,13 @@ class JsonRpcConnection:
         """How many lines were no frames."""
         return self._reader.noise
 
-    def expire(self, now: float) -> list[Call[Id]]:
+    def expire(self, now: float) -> list[PendingCall[Id]]:
         return self._calls.expire(now)
 
     def next_deadline(self) -> float | None:
         return self._calls.next_deadline()
 
-    def lose(self) -> list[Call[Id]]:
+    def lose(self) -> list[PendingCall[Id]]:
         """The peer is gone: every waiting call, to be failed with that one cause."""
         self.lost = True
         self._open.clear()
@@ -284,17 +284,17 @@ class JsonRpcConnection:
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
-    def _event(self, message: Envelope) -> Event:
+    def _parse_event(self, message: Envelope) -> Event:
         id = bytes(message.id)
         if id in (b"", b"null"):
-            return self._notification(message)
+            return self._parse_notification(message)
         if message.method:
-            return self._request(id, message)
+            return self._open_request(id, message)
         call = self._finish(id)
         if call is None:
             return Stray(_encode_again(message), f"an answer to {id.decode(errors='replace')}, which nobody waits for")
         if len(message.error) and bytes(message.error) != b"null":
-            return self._failure(call, message.error)
+            return self._parse_failure(call, message.error)
         if len(message.result):  # which may be long: its bytes are not copied to look at it
             return Answer(call, message.result)
         if self._bare is None or call.what in self._bare:
@@ -308,24 +308,24 @@ class JsonRpcConnection:
         del self._open[bytes(request.id)]  # only now: what cannot be encoded leaves it open for a refusal
         return frame
 
-    def _odd(self, message: Unknown | Noise) -> Event:
+    def _handle_odd(self, message: Unknown | Noise) -> Event:
         """A line that could not be read; if it was an answer, its call must not wait for another (design rule 7)."""
-        members = self._head(message.raw[:4096]) if message.raw[:1] in (b"{", b"\xef") else {}
+        members = self._parse_head(message.raw[:4096]) if message.raw[:1] in (b"{", b"\xef") else {}
         if not _is_request(members) and (b'"result"' in members or b'"error"' in members):
             call = self._finish(members.get(_ID, b""))
             if call is not None:
                 return Garbled(call, message.raw, message.why)
         return message
 
-    def _finish(self, id: bytes) -> Call[Id] | None:
-        return self._calls.finish(_key(id))
+    def _finish(self, id: bytes) -> PendingCall[Id] | None:
+        return self._calls.finish(_parse_id(id))
 
     def _take_back(self, message: Envelope) -> None:
         """This side said "never mind": it no longer waits."""
         if self._cancel is not None and message.method == self._cancel.method:
-            self._finish(self._cancelled_id(message.params))
+            self._finish(self._parse_cancelled_id(message.params))
 
-    def _cancelled_id(self, params: Raw) -> bytes:
+    def _parse_cancelled_id(self, params: Raw) -> bytes:
         """The id that a cancellation names; empty when it names none."""
         assert self._cancel is not None
         wanted = self._cancel.member
@@ -338,34 +338,34 @@ class JsonRpcConnection:
             wanted = wanted.casefold()
         return bytes(members.get(wanted, b""))
 
-    def _head(self, head: bytes) -> dict[bytes, bytes]:
+    def _parse_head(self, head: bytes) -> dict[bytes, bytes]:
         """The members that the head of a frame shows, by their exact names."""
         members = scan_head(head)
         return {name.lower(): value for name, value in members.items()} | members if self._folded else members
 
-    def _takes(self, id: bytes) -> bool:
+    def _accepts_id(self, id: bytes) -> bool:
         """Whether the peer's request may have it: `1.0`, `true` and the like are none where ids are integers."""
-        return not self._folded or id.isdigit() or id[:1] == b'"' or isinstance(_key(id), int)
+        return not self._folded or id.isdigit() or id[:1] == b'"' or isinstance(_parse_id(id), int)
 
-    def _request(self, id: bytes, message: Envelope) -> Event:
-        if not self._takes(id):
+    def _open_request(self, id: bytes, message: Envelope) -> Event:
+        if not self._accepts_id(id):
             return Stray(_encode_again(message), f"a request with an id that is none: {id[:100].decode(errors='replace')}")
         if id in self._open:
             return Stray(_encode_again(message), f"a second request with the open id {id.decode(errors='replace')}")
-        request = Request(Raw(id), message.method or "", _params(message.params))
+        request = Request(Raw(id), message.method or "", _normalise_params(message.params))
         self._open[id] = request
         return request
 
-    def _notification(self, message: Envelope) -> Event:
-        params = _params(message.params)
+    def _parse_notification(self, message: Envelope) -> Event:
+        params = _normalise_params(message.params)
         if self._cancel is not None and message.method == self._cancel.method:
-            request = self._open.get(self._cancelled_id(params))
+            request = self._open.get(self._parse_cancelled_id(params))
             return Stray(_encode_again(message), "cancels a request that is not open") if request is None else Cancelled(request)
         if not message.method:
             return Stray(_encode_again(message), "neither an id nor a method")
         return Notification(message.method, params)
 
-    def _failure(self, call: Call[Id], raw: Raw) -> Failure:
+    def _parse_failure(self, call: PendingCall[Id], raw: Raw) -> Failure:
         try:
             error = decode(self._form.errors, raw)
         except BAD_INPUT:  # not the shape of an error object, yet a refusal: its text is all there is
@@ -373,7 +373,7 @@ class JsonRpcConnection:
         return Failure(call, int(error.code), error.message, error.data)
 
 
-def _key(id: bytes) -> Id:
+def _parse_id(id: bytes) -> Id:
     try:
         return _int.decode(id)
     except BAD_INPUT:  # a string or a fraction
@@ -390,7 +390,7 @@ def _clean(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _params(raw: Raw) -> Raw:
+def _normalise_params(raw: Raw) -> Raw:
     """Absent and null parameters are an empty object (spec piglet FIX-5)."""
     return _EMPTY if len(raw) <= len(_NULL) and bytes(raw) in (b"", b"null") else raw
 

@@ -14,19 +14,19 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from serai.errors import BadFrame, LimitHit, OversizeFrame, PeerStalled, PeerTimeout, Refused, SeraiError
-from serai.limits import Limits
+from serai.limits import WireLimits
 from serai.wire import jsonrpc
 from serai.wire.channel import Channel, Tap
 from serai.wire.codec import Noise, Unknown
 from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
-from serai.wire.stream import Call, Oversize
+from serai.wire.stream import Oversize, PendingCall
 
 log = logging.getLogger("serai.wire")
 
 Handler = Callable[[jsonrpc.Request], Awaitable[object]]
 # Takes a frame on its way to the peer, with the call it makes if it makes one.
-Put = Callable[[bytes, Call[Any] | None], None]
+Put = Callable[[bytes, PendingCall[Any] | None], None]
 
 
 class JsonRpcPeer:
@@ -43,7 +43,7 @@ class JsonRpcPeer:
         child: Child,
         *,
         deadlines: Deadlines,
-        limits: Limits | None = None,
+        limits: WireLimits | None = None,
         tap: Tap | None = None,
         serve: Handler | None = None,
         notified: Callable[[jsonrpc.Notification], None] | None = None,
@@ -102,7 +102,7 @@ class JsonRpcPeer:
         self._serving = False
         self._cancel_work()
 
-    async def served(self, timeout: float) -> None:
+    async def finish_serving(self, timeout: float) -> None:
         """The same, and wait until the peer has been told; at most so long, for work that does not end at once."""
         self.stop_serving()
         if self._tasks:
@@ -110,7 +110,7 @@ class JsonRpcPeer:
 
     # -- the channel's receiver -------------------------------------------------------------------------------------------------
 
-    def received(self, run: bytes) -> None:
+    def handle_run(self, run: bytes) -> None:
         for event in self.connection.receive(run):
             if type(event) is jsonrpc.Answer:
                 if not event.call.waiter.done():
@@ -118,7 +118,7 @@ class JsonRpcPeer:
             elif self.channel.cause is None or type(event) in (jsonrpc.Failure, jsonrpc.Garbled):
                 self._handle(event)  # once the wire is closed, only calls are still ended
 
-    def oversize(self, frame: Oversize) -> None:
+    def handle_oversize(self, frame: Oversize) -> None:
         self._tell(frame)
         limit = LimitHit("frame", frame.limit)
         for call in self.connection.oversize(frame):
@@ -131,11 +131,11 @@ class JsonRpcPeer:
         for call in self.connection.expire(now):
             limit = LimitHit("call", call.timeout or 0)
             self._fail(call, PeerTimeout(f"no answer to {call.what}", who=self._who, id=str(call.id), limit=limit))
-            if cancellation := self.connection.cancellation(call):
+            if cancellation := self.connection.encode_cancellation(call):
                 self._send(cancellation, f"the cancellation of {call.what}")
         return self.connection.next_deadline()
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         self.lost_cause = cause
         self._cancel_work()
         for call in self.connection.lose():
@@ -223,12 +223,12 @@ class JsonRpcPeer:
             log.exception("%s: serving its %s failed", self._who, request.method)
             return refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} failed: {error}")
 
-    def _withdraw(self, call: Call[jsonrpc.Id]) -> None:
+    def _withdraw(self, call: PendingCall[jsonrpc.Id]) -> None:
         frame = self.connection.cancel(call)
         if frame is not None:
             self._send(frame, f"the cancellation of {call.what}")
 
-    def _put(self, frame: bytes, call: Call[Any] | None) -> None:
+    def _put(self, frame: bytes, call: PendingCall[Any] | None) -> None:
         if self.put is None:
             self.channel.send(frame)
         else:
@@ -241,7 +241,7 @@ class JsonRpcPeer:
         except SeraiError as error:
             log.debug("%s: %s was not sent: %s", self._who, what, error)
 
-    def _fail(self, call: Call[Any], error: SeraiError) -> None:
+    def _fail(self, call: PendingCall[Any], error: SeraiError) -> None:
         if not call.waiter.done():
             call.waiter.set_exception(error)
 

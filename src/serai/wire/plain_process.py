@@ -21,11 +21,11 @@ from time import monotonic
 from typing import NamedTuple, Self
 
 from serai.errors import Closed, ExitStatus
-from serai.limits import Limits
+from serai.limits import WireLimits
 from serai.wire import process_tree
 from serai.wire.descriptors import ChildPipes, DelayedReaders, Direction, FileTail, Poller, Readers, Tail, close_descriptors
 from serai.wire.posix_spawn import EnvironmentBlock, c_strings, posix_spawn
-from serai.wire.process import Launch, find_program, spawn_failed
+from serai.wire.process import Launch, build_spawn_error, find_program
 from serai.wire.watchdog import Watchdog
 
 log = logging.getLogger("serai.wire")
@@ -55,13 +55,13 @@ class ProcessTable:
         self._timer: asyncio.TimerHandle | None = None
         self.ours: set[int] = set()  # children that are not reaped: none descends from another
 
-    def later(self, settle: Callable[[], None]) -> None:
+    def settle_later(self, settle: Callable[[], None]) -> None:
         """Have `settle` called a little later: whoever waits for a child's end comes first, and who end together share a look."""
         self._due.append(settle)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LATER, self._settle)
 
-    async def now(self, seconds: float) -> Table | None:
+    async def read_now(self, seconds: float) -> Table | None:
         """Read after this call began; None when that is impossible or takes longer."""
         if self._next is None or self._next.done():
             self._next = asyncio.get_running_loop().create_task(self._read(self._reading), name="read the process table")
@@ -100,11 +100,11 @@ class ProcessTable:
 class SpawnerContext(NamedTuple):
     """What the children of one spawner share."""
 
-    limits: Limits
+    limits: WireLimits
     loop: asyncio.AbstractEventLoop
     table: ProcessTable
     poller: Poller
-    patient: DelayedReaders
+    delayed: DelayedReaders
     on_closed: Callable[[PlainChild], None]
 
 
@@ -131,7 +131,7 @@ class PlainChild:
         # First, since it may fail, and then nothing else must know of us. It cannot be another's: we have not reaped it.
         self._pidfd = os.pidfd_open(pid)
         try:
-            context.poller.add_reader(self._pidfd, self._ended)
+            context.poller.add_reader(self._pidfd, self._handle_end)
         except BaseException:
             os.close(self._pidfd)
             raise
@@ -145,7 +145,7 @@ class PlainChild:
         self.stdin = descriptors.get(0, -1)
         self.stdout = descriptors.get(1, -1)
         tail = context.limits.stderr_tail
-        self.stderr = FileTail(descriptors[2], tail, remarks) if logged else Tail(descriptors[2], tail, context.patient)
+        self.stderr = FileTail(descriptors[2], tail, remarks) if logged else Tail(descriptors[2], tail, context.delayed)
         self.noise: tuple[Tail, ...] = ()
         self.extra: Mapping[int, int] = {number: ours for number, ours in descriptors.items() if number > 2} or _NONE
         self._users: dict[int, Callable[[], None] | None] = dict.fromkeys(descriptors.values())
@@ -168,7 +168,7 @@ class PlainChild:
         """Who it is. Looked up when first asked for: until it is reaped, its number cannot be another's."""
         if self._root is None and not self._reaped:
             root = process_tree.read_process(self.pid)
-            if _exit_status(self._pidfd) != _UNKNOWN:  # else somebody else reaped it, and that was anybody
+            if _read_exit_status(self._pidfd) != _UNKNOWN:  # else somebody else reaped it, and that was anybody
                 self._root = root
         return self._root
 
@@ -196,18 +196,18 @@ class PlainChild:
 
     def close_descriptor(self, number: int) -> None:
         self._warn_user(number)
-        if self._give_up(number):
+        if self._forget_descriptor(number):
             os.close(number)
 
     def before_close(self, number: int, callback: Callable[[], None]) -> None:
         if number in self._users:
             self._users[number] = callback
 
-    def to_noise(self, number: int, limit: int | None = None) -> Tail:
+    def drain_noise(self, number: int, limit: int | None = None) -> Tail:
         self._warn_user(number)
-        if not self._give_up(number):
+        if not self._forget_descriptor(number):
             raise Closed(f"its descriptor {number} is closed", who=self.who)
-        tail = Tail(number, limit or self._context.limits.noise_tail, self._context.patient)
+        tail = Tail(number, limit or self._context.limits.noise_tail, self._context.delayed)
         self.noise += (tail,)
         return tail
 
@@ -233,7 +233,7 @@ class PlainChild:
         while True:
             # The group first and all at once, by the kernel: whoever forks meanwhile does not get away.
             self.signal(signals.SIGKILL, group=True)
-            members = process_tree.with_survivors(await self._members(), members)
+            members = process_tree.add_survivors(await self._find_members(), members)
             for process in members:
                 process_tree.kill_process(process)
             if not members or monotonic() >= end:
@@ -267,7 +267,7 @@ class PlainChild:
             except Exception:
                 log.exception("%s: the user of its descriptor %d failed", self.who, number)
 
-    def _give_up(self, number: int) -> bool:
+    def _forget_descriptor(self, number: int) -> bool:
         """Forget one of our descriptors; False when it is not ours (any more)."""
         if number not in self._users:
             return False
@@ -282,7 +282,7 @@ class PlainChild:
 
     # -- its end ------------------------------------------------------------------------------------------------------------------
 
-    async def _members(self) -> list[process_tree.Process]:
+    async def _find_members(self) -> list[process_tree.Process]:
         """The living processes of its tree, itself included."""
         if self.status is not None:
             self._settle()
@@ -290,15 +290,15 @@ class PlainChild:
                 await asyncio.shield(self._settling)
             if self._left == []:  # nothing outlived it, so nothing can have come since
                 return []
-        everyone = await self._context.table.now(self._context.limits.stop_kill)
-        return [] if everyone is None else process_tree.find_tree(everyone, self._roots(), self._tag, self._left or ())
+        everyone = await self._context.table.read_now(self._context.limits.stop_kill)
+        return [] if everyone is None else process_tree.find_tree(everyone, self._list_roots(), self._tag, self._left or ())
 
-    def _roots(self) -> list[process_tree.Process]:
+    def _list_roots(self) -> list[process_tree.Process]:
         return [self.root] if self.root is not None and not self._reaped else []
 
-    def _ended(self) -> None:
+    def _handle_end(self) -> None:
         """The program has ended. It stays unreaped until its tree has been seen: its number marks its session so long."""
-        self.status = _exit_status(self._pidfd)
+        self.status = _read_exit_status(self._pidfd)
         self._context.poller.remove_reader(self._pidfd)
         if self.status is None:  # it cannot be waited for yet: somebody traces it
             self._loop.call_later(_TRACED, self._watch)
@@ -315,11 +315,11 @@ class PlainChild:
                 log.exception("%s: who waited for its end failed", self.who)
         self._waiting.clear()
         self._on_exit.clear()
-        self._context.table.later(self._settle)
+        self._context.table.settle_later(self._settle)
 
     def _watch(self) -> None:
         if not self._reaped and not self._closed:
-            self._context.poller.add_reader(self._pidfd, self._ended)
+            self._context.poller.add_reader(self._pidfd, self._handle_end)
 
     def _settle(self) -> None:
         """It has ended: see what outlived it, at once where a short look tells, else in a task. Idempotent."""
@@ -329,12 +329,12 @@ class PlainChild:
             self._left = []
             self._reap()
         else:
-            self._settling = self._loop.create_task(self._look(), name=f"reap {self.who}")
+            self._settling = self._loop.create_task(self._find_survivors(), name=f"reap {self.who}")
 
-    async def _look(self) -> None:
-        everyone = await self._context.table.now(self._context.limits.stop_kill)
+    async def _find_survivors(self) -> None:
+        everyone = await self._context.table.read_now(self._context.limits.stop_kill)
         if everyone is not None:
-            self._left = process_tree.find_tree(everyone, self._roots(), self._tag)
+            self._left = process_tree.find_tree(everyone, self._list_roots(), self._tag)
         if self._left == []:  # else only once the rest is killed: their group needs its number
             self._reap()
 
@@ -389,7 +389,7 @@ class PlainChild:
         self._context.on_closed(self)
 
 
-def _exit_status(pidfd: int) -> ExitStatus | None:
+def _read_exit_status(pidfd: int) -> ExitStatus | None:
     """How it ended; None while it runs."""
     try:
         info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -407,8 +407,8 @@ class PlainSpawner:
     per host is meant: it is handed to whoever starts programs.
     """
 
-    def __init__(self, limits: Limits | None = None, *, watchdog: bool = True) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: WireLimits | None = None, *, watchdog: bool = True) -> None:
+        self.limits = limits or WireLimits()
         self.children: set[PlainChild] = set()  # started and not yet closed, dead or alive
         outer = os.environ.get(process_tree.TAG, "")
         # A host inside a host keeps the outer tag in front, so that the outer watchdog finds its children too.
@@ -439,11 +439,11 @@ class PlainSpawner:
                 "the spawner belongs to another event loop", who=launch.who, hint="make one for each loop, and close it there"
             )
         self._busy = True
-        loop.call_soon(self._turn_over)
+        loop.call_soon(self._end_turn)
         try:
             child = self._start(launch)
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise spawn_failed(launch, error) from None
+            raise build_spawn_error(launch, error) from None
         self.children.add(child)
         if self._watchdog is not None:
             self._watchdog.add(child)
@@ -461,17 +461,17 @@ class PlainSpawner:
         if self._watchdog is not None:
             await self._watchdog.close(self.limits.stop_kill)
         if self._context is not None:
-            for part in (self._context.table, self._context.patient, self._context.poller):
+            for part in (self._context.table, self._context.delayed, self._context.poller):
                 part.close()
 
-    def _turn_over(self) -> None:
+    def _end_turn(self) -> None:
         self._busy = False
 
     def _start(self, launch: Launch) -> PlainChild:
         path = find_program(launch)
         self._count += 1
         tag = f"{self.tag}.{self._count}"
-        argv, env = c_strings(launch.argv), self._environment.strings(launch.env, tag)
+        argv, env = c_strings(launch.argv), self._environment.build_strings(launch.env, tag)
         stdin: Direction = "r" if launch.stdin == "pipe" else "null"
         stderr: Direction | int = "w" if launch.stderr is None else launch.stderr
         wanted: dict[int, Direction | int] = {0: stdin, 2: stderr, **launch.extra}
@@ -482,14 +482,14 @@ class PlainSpawner:
             since = monotonic()
             theirs = pipes.theirs if launch.stdout is None else {**pipes.theirs, 1: launch.stdout}
             pid = posix_spawn(path, argv, env, launch.cwd, theirs)
-            return self._take(launch, path, pid, tag, pipes, since)
+            return self._adopt(launch, path, pid, tag, pipes, since)
         except BaseException:
             close_descriptors(pipes.ours)
             raise
         finally:
             close_descriptors(pipes.theirs)
 
-    def _take(self, launch: Launch, path: str, pid: int, tag: str, pipes: ChildPipes, since: float) -> PlainChild:
+    def _adopt(self, launch: Launch, path: str, pid: int, tag: str, pipes: ChildPipes, since: float) -> PlainChild:
         """A child for the program that runs already; should that fail, the program does not run on without an owner."""
         try:
             if self._context is None:
@@ -529,7 +529,7 @@ class DetachedProcess:
             finally:
                 close_descriptors(pipes.theirs)
         except (OSError, ValueError) as error:
-            raise spawn_failed(launch, error) from None
+            raise build_spawn_error(launch, error) from None
         self.stdin, self.stdout = pipes.ours[0], pipes.ours[1]
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()

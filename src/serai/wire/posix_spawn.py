@@ -45,9 +45,9 @@ def posix_spawn(path: str, argv: Strings, env: Strings, cwd: str | None, descrip
 
 
 def _spawn(path: str, argv: Strings, env: Strings, cwd: str | None, descriptors: Mapping[int, int]) -> int:
-    actions = _actions(cwd, *descriptors.items()) if _closes_the_rest() else _Actions(cwd, dict(descriptors))
+    actions = _build_actions(cwd, *descriptors.items()) if _has_closefrom() else _Actions(cwd, dict(descriptors))
     pid = ctypes.c_int()
-    _check(_libc().posix_spawn(ctypes.byref(pid), _cstring(path), actions.struct, _attributes(), argv, env), path)
+    _check(_load_libc().posix_spawn(ctypes.byref(pid), _encode_string(path), actions.struct, _build_attributes(), argv, env), path)
     return pid.value
 
 
@@ -55,21 +55,21 @@ class _Actions:
     """What happens in the child before it is the program: C's `posix_spawn_file_actions_t`."""
 
     def __init__(self, cwd: str | None, descriptors: Mapping[int, int]) -> None:
-        libc = self._libc = _libc()
+        libc = self._libc = _load_libc()
         self.struct = ctypes.create_string_buffer(_OPAQUE)
         _check(libc.posix_spawn_file_actions_init(self.struct))
         if cwd is not None:
-            _check(libc.posix_spawn_file_actions_addchdir_np(self.struct, _cstring(cwd)))
+            _check(libc.posix_spawn_file_actions_addchdir_np(self.struct, _encode_string(cwd)))
         floor = max(descriptors, default=2) + 1
         for target in range(floor):
             if target in descriptors:
                 _check(libc.posix_spawn_file_actions_adddup2(self.struct, descriptors[target], target))
             else:  # or the child sees whatever we have there
                 self._close(target)
-        if _closes_the_rest():
+        if _has_closefrom():
             _check(libc.posix_spawn_file_actions_addclosefrom_np(self.struct, floor))
         else:
-            for number in _inheritable(floor):
+            for number in _list_inheritable(floor):
                 self._close(number)
 
     def __del__(self) -> None:
@@ -80,16 +80,16 @@ class _Actions:
 
 
 @lru_cache(64)
-def _actions(cwd: str | None, *descriptors: tuple[int, int]) -> _Actions:
+def _build_actions(cwd: str | None, *descriptors: tuple[int, int]) -> _Actions:
     """Kept: children that start one after the other have the same numbers."""
     return _Actions(cwd, dict(descriptors))
 
 
-def _closes_the_rest() -> bool:
-    return hasattr(_libc(), "posix_spawn_file_actions_addclosefrom_np")  # glibc 2.34
+def _has_closefrom() -> bool:
+    return hasattr(_load_libc(), "posix_spawn_file_actions_addclosefrom_np")  # glibc 2.34
 
 
-def _inheritable(first: int) -> list[int]:
+def _list_inheritable(first: int) -> list[int]:
     """Python's own descriptors close by themselves; these are others', from `first` on."""
     found = []
     for number in map(int, os.listdir("/proc/self/fd")):
@@ -102,9 +102,9 @@ def _inheritable(first: int) -> list[int]:
 
 
 @cache
-def _attributes() -> Any:
+def _build_attributes() -> Any:
     """The same for every child, and only read: made once."""
-    libc = _libc()
+    libc = _load_libc()
     attributes, empty, full = (ctypes.create_string_buffer(_OPAQUE) for _ in range(3))
     libc.sigemptyset(empty)
     libc.sigfillset(full)
@@ -117,7 +117,7 @@ def _attributes() -> Any:
 
 
 @cache
-def _libc() -> Any:
+def _load_libc() -> Any:
     """The C library of this process."""
     return ctypes.CDLL(None)
 
@@ -132,22 +132,22 @@ class EnvironmentBlock:
         self._last: dict[str, str] | None = None
         self._strings: Strings = None
 
-    def strings(self, env: Mapping[str, str], value: str) -> Strings:
+    def build_strings(self, env: Mapping[str, str], value: str) -> Strings:
         """This environment, with this value of the variable. Good until the next one is made."""
         if env != self._last:
             self._last = None  # it may fail
             self._strings = c_strings([*(f"{name}={value}" for name, value in env.items() if name != self._name), ""])
             self._last = dict(env)
-        self._strings[len(self._strings) - 2] = _cstring(f"{self._name}={value}")  # before the null
+        self._strings[len(self._strings) - 2] = _encode_string(f"{self._name}={value}")  # before the null
         return self._strings
 
 
 def c_strings(texts: Sequence[str]) -> Strings:
     """`ValueError` for a NUL in one of them."""
-    return _array_type(len(texts) + 1)(*_cstrings(texts), None)
+    return _get_array_type(len(texts) + 1)(*_encode_strings(texts), None)
 
 
-def _cstrings(texts: Sequence[str]) -> list[bytes]:
+def _encode_strings(texts: Sequence[str]) -> list[bytes]:
     """Encoded all together, which takes a fraction of the time."""
     encoded = os.fsencode("\0".join(texts)).split(b"\0") if texts else []
     if len(encoded) != len(texts):
@@ -156,7 +156,7 @@ def _cstrings(texts: Sequence[str]) -> list[bytes]:
     return encoded
 
 
-def _cstring(text: str) -> bytes:
+def _encode_string(text: str) -> bytes:
     encoded = os.fsencode(text)
     if b"\0" in encoded:
         raise ValueError(f"NUL in {text!r}")
@@ -164,7 +164,7 @@ def _cstring(text: str) -> bytes:
 
 
 @cache
-def _array_type(size: int) -> Any:
+def _get_array_type(size: int) -> Any:
     """Kept: to make a new type takes longer than to make an array."""
     return ctypes.c_char_p * size
 

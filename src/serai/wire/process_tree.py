@@ -4,7 +4,7 @@ A child's tree is found three ways, because each alone can be escaped: by parent
 tag in the environment, which survives `setsid`, double forks and re-parenting. A process that drops its environment and is
 re-parented at once escapes; the caller remembers what was seen before that and passes it in as `known`.
 
-`identity_of` names a process so that a later one with the same pid is not taken for it.
+`get_identity` names a process so that a later one with the same pid is not taken for it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Process(NamedTuple):
 def read_process(pid: int) -> Process | None:
     """The process, or None when there is none of that pid."""
     try:
-        stat = _contents(f"/proc/{pid}/stat")
+        stat = _read_contents(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The name in parentheses may hold anything, also spaces and parentheses.
@@ -74,35 +74,35 @@ def scan_processes(since: int = 0) -> dict[int, Process]:
     found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
     until = exec_deadline()
     return {
-        process.pid: process._replace(tag=_tag(process, until)) if process.started >= since else process
+        process.pid: process._replace(tag=_read_tag(process, until)) if process.started >= since else process
         for process in found
         if process is not None
     }
 
 
-def _tag(process: Process, until: float) -> str | None:
+def _read_tag(process: Process, until: float) -> str | None:
     if process.state not in "ZX":
-        return _tag_in(f"/proc/{process.pid}/environ", until)
+        return _read_tag_from(f"/proc/{process.pid}/environ", until)
     if process.threads == 1:
         return ""
     try:  # its main thread has ended and shows nothing; the others do
         threads = os.listdir(f"/proc/{process.pid}/task")
     except OSError:
         return ""
-    return max((_tag_in(f"/proc/{process.pid}/task/{thread}/environ", 0) or "" for thread in threads), default="")
+    return max((_read_tag_from(f"/proc/{process.pid}/task/{thread}/environ", 0) or "" for thread in threads), default="")
 
 
-def _tag_in(path: str, until: float) -> str | None:
-    contents = _shown(path, until)
+def _read_tag_from(path: str, until: float) -> str | None:
+    contents = _read_proc_file(path, until)
     if contents is None:
         return None
     _, found, rest = (b"\0" + contents).partition(_ENTRY)
     return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
 
 
-def read_shown(path: str, until: float | None = None) -> bytes:
+def read_proc_file(path: str, until: float | None = None) -> bytes:
     """What a process shows of itself (environ, cmdline); nothing of one that is gone or somebody else's."""
-    return _shown(path, exec_deadline() if until is None else until) or b""
+    return _read_proc_file(path, exec_deadline() if until is None else until) or b""
 
 
 def exec_deadline() -> float:
@@ -110,7 +110,7 @@ def exec_deadline() -> float:
     return time.monotonic() + _PATIENCE
 
 
-def _shown(path: str, until: float) -> bytes | None:
+def _read_proc_file(path: str, until: float) -> bytes | None:
     """What it shows, or None for one that was in the middle of its exec until then: a program shows neither for that moment.
 
     Time must pass between two looks: the exec may wait for a core or a disk, and to look fifty times at once took less than it.
@@ -119,11 +119,11 @@ def _shown(path: str, until: float) -> bytes | None:
     folder, _, name = path.rpartition("/")
     try:
         while True:
-            if contents := _contents(path):
+            if contents := _read_contents(path):
                 return contents
-            if _contents(f"{folder}/{_PAIR[name]}"):  # its exec is over, perhaps since the look before
-                return _contents(path)
-            if _shows_nothing(_contents(f"{folder}/stat")):
+            if _read_contents(f"{folder}/{_PAIR[name]}"):  # its exec is over, perhaps since the look before
+                return _read_contents(path)
+            if _shows_nothing(_read_contents(f"{folder}/stat")):
                 return b""
             if time.monotonic() >= until:
                 return None
@@ -138,7 +138,7 @@ def _shows_nothing(stat: bytes) -> bool:
     return state in b"ZX" or bool(int(flags) & (_EXITING | _KERNEL))
 
 
-def _contents(path: str) -> bytes:
+def _read_contents(path: str) -> bytes:
     """A whole file, as the kernel makes it up. Without a file object, which would take longer than the file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -189,7 +189,7 @@ def find_tree(everyone: dict[int, Process], roots: Iterable[Process], tag: str, 
         fresh = [pid for pid in children.get(queue.pop(), ()) if pid not in members]
         members.update(fresh)
         queue.extend(fresh)
-    return [everyone[pid] for pid in sorted(members - _ourselves(everyone)) if everyone[pid].alive]
+    return [everyone[pid] for pid in sorted(members - _find_ourselves(everyone)) if everyone[pid].alive]
 
 
 def has_no_descendants(pid: int, tag: str, seconds: float, strangers: Container[int] = ()) -> bool:
@@ -199,8 +199,8 @@ def has_no_descendants(pid: int, tag: str, seconds: float, strangers: Container[
     unless they went all the way round in the `seconds` since it was started. `strangers` are known not to descend from it.
     """
     try:
-        last = int(_contents("/proc/sys/kernel/ns_last_pid"))
-        young = seconds < _round()
+        last = int(_read_contents("/proc/sys/kernel/ns_last_pid"))
+        young = seconds < _estimate_pid_cycle()
     except OSError:  # not every kernel tells
         return False
     if not young or not 0 <= last - pid <= _FEW:
@@ -208,17 +208,17 @@ def has_no_descendants(pid: int, tag: str, seconds: float, strangers: Container[
     found = [process for number in range(pid + 1, last + 1) if number not in strangers and (process := read_process(number))]
     if found:
         ended = read_process(pid)
-        everyone = {process.pid: process._replace(tag=_tag(process, 0)) for process in found}
+        everyone = {process.pid: process._replace(tag=_read_tag(process, 0)) for process in found}
         if ended is None or find_tree({pid: ended, **everyone}, [ended], tag) or any(one.tag is None for one in everyone.values()):
             return False
     # Nobody was born while we looked: one that was alive may have had a child and ended before its turn to be looked at.
-    return int(_contents("/proc/sys/kernel/ns_last_pid")) == last
+    return int(_read_contents("/proc/sys/kernel/ns_last_pid")) == last
 
 
 @cache
-def _round() -> float:
+def _estimate_pid_cycle() -> float:
     """For so many seconds at least a number is not given out a second time."""
-    return int(_contents("/proc/sys/kernel/pid_max")) * _NUMBER
+    return int(_read_contents("/proc/sys/kernel/pid_max")) * _NUMBER
 
 
 def kill_until_gone(find: Callable[[], list[Process]], *, seconds: float) -> list[Process]:
@@ -236,11 +236,11 @@ def kill_until_gone(find: Callable[[], list[Process]], *, seconds: float) -> lis
             return found
         time.sleep(pause)  # killed processes need a moment to go; there is nothing to wait on that is not our child
         pause = min(pause * 2, 0.05)
-        found = with_survivors(find(), found)
+        found = add_survivors(find(), found)
     return []
 
 
-def with_survivors(found: list[Process], before: list[Process]) -> list[Process]:
+def add_survivors(found: list[Process], before: list[Process]) -> list[Process]:
     """Those found now, and of those found before who is still alive.
 
     One that was killed gives up its environment some time before it ends, so its tag finds it no more.
@@ -270,7 +270,7 @@ def is_same_process(one: Process | None, other: Process) -> TypeGuard[Process]:
     return one is not None and one.started == other.started
 
 
-def _ourselves(everyone: dict[int, Process]) -> set[int]:
+def _find_ourselves(everyone: dict[int, Process]) -> set[int]:
     """This process and its ancestors, never to be killed whatever tags they carry."""
     spared: set[int] = set()
     pid = os.getpid()
@@ -281,25 +281,25 @@ def _ourselves(everyone: dict[int, Process]) -> set[int]:
     return spared
 
 
-def identity_of(pid: int) -> str:
+def get_identity(pid: int) -> str:
     """The name of a process: its pid, when it started, since which boot of the machine that counts, and where pids mean that."""
     process = read_process(pid)
-    return f"{pid}:{process.started if process else 0}:{_boot()}:{_namespace()}"
+    return f"{pid}:{process.started if process else 0}:{_read_boot_id()}:{_read_namespace()}"
 
 
-def own_identity() -> str:
-    return identity_of(os.getpid())
+def get_own_identity() -> str:
+    return get_identity(os.getpid())
 
 
-def identity_pid(owner: str) -> int:
+def parse_identity_pid(owner: str) -> int:
     pid = owner.partition(":")[0]
     return int(pid) if pid.isdigit() else 0
 
 
 def is_alive(owner: str) -> bool:
     """Whether it is seen to run; a zombie that nobody has reaped does not. What follows a `#` is the owner's own."""
-    pid, started, boot, namespace = _parts(owner)
-    if boot != _boot() or namespace != _namespace() or not pid.isdigit():
+    pid, started, boot, namespace = _split_identity(owner)
+    if boot != _read_boot_id() or namespace != _read_namespace() or not pid.isdigit():
         return False
     process = read_process(int(pid))
     return process is not None and process.alive and str(process.started) == started
@@ -307,19 +307,19 @@ def is_alive(owner: str) -> bool:
 
 def is_gone(owner: str) -> bool:
     """Whether it certainly runs no more. Of one in another container of this machine nobody here can say that."""
-    _, _, boot, namespace = _parts(owner)
-    elsewhere = boot == _boot() and namespace != _namespace()
+    _, _, boot, namespace = _split_identity(owner)
+    elsewhere = boot == _read_boot_id() and namespace != _read_namespace()
     return not elsewhere and not is_alive(owner)
 
 
-def _parts(owner: str) -> tuple[str, str, str, str]:
+def _split_identity(owner: str) -> tuple[str, str, str, str]:
     """A name without a namespace, as they once were, is of this one."""
     pid, started, boot, namespace = (*owner.partition("#")[0].split(":"), "", "", "", "")[:4]
-    return pid, started, boot, namespace or _namespace()
+    return pid, started, boot, namespace or _read_namespace()
 
 
 @cache
-def _boot() -> str:
+def _read_boot_id() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
@@ -327,7 +327,7 @@ def _boot() -> str:
         return ""
 
 
-def _namespace() -> str:
+def _read_namespace() -> str:
     """In which pids mean what they mean to us: each container has its own. Not kept: a fork may be in another."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)

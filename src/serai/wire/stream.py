@@ -17,16 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import inf
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 K = TypeVar("K", bound=Hashable)
 
 
-class Call(msgspec.Struct, Generic[K], eq=False):
+class PendingCall(msgspec.Struct, Generic[K], eq=False):
     """One call under way. `waiter` is the owner's: a future on a live wire, nothing in a replay."""
 
+    shown_as: ClassVar[str] = "Call"  # in what `serai record replay` prints
     id: K
     what: str
     sent: float
@@ -44,7 +45,7 @@ class PendingCalls(Generic[K]):
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self.waiting: dict[K, Call[K]] = {}
+        self.waiting: dict[K, PendingCall[K]] = {}
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -52,17 +53,17 @@ class PendingCalls(Generic[K]):
     def __contains__(self, id: K) -> bool:
         return id in self.waiting
 
-    def start(self, id: K, what: str, *, now: float, timeout: float | None, waiter: Any = None) -> Call[K]:
+    def start(self, id: K, what: str, *, now: float, timeout: float | None, waiter: Any = None) -> PendingCall[K]:
         """Begin to wait; no time-out means no deadline."""
-        call = Call(id, what, now, inf if timeout is None else now + timeout, timeout, waiter)
+        call = PendingCall(id, what, now, inf if timeout is None else now + timeout, timeout, waiter)
         self.waiting[id] = call
         return call
 
-    def finish(self, id: K) -> Call[K] | None:
+    def finish(self, id: K) -> PendingCall[K] | None:
         """The call that `id` answers, taken out; None when nobody waits for it: late, repeated or never asked."""
         return self.waiting.pop(id, None)
 
-    def expire(self, now: float) -> list[Call[K]]:
+    def expire(self, now: float) -> list[PendingCall[K]]:
         """The calls whose deadline has passed, taken out."""
         late = [call for call in self.waiting.values() if call.deadline <= now]
         for call in late:
@@ -74,7 +75,7 @@ class PendingCalls(Generic[K]):
         earliest = min((call.deadline for call in self.waiting.values()), default=inf)
         return None if earliest == inf else earliest
 
-    def abandon(self) -> list[Call[K]]:
+    def abandon(self) -> list[PendingCall[K]]:
         """All of them, taken out: their peer is gone."""
         lost = list(self.waiting.values())
         self.waiting.clear()
@@ -126,7 +127,7 @@ class Framer:
             self._keep(chunk[end:])
         return [run]
 
-    def eof(self) -> list[bytes | Oversize]:
+    def feed_eof(self) -> list[bytes | Oversize]:
         """The last line, if the input ended without LF."""
         if not self.pending:
             return []
@@ -140,7 +141,7 @@ class Framer:
         start = 0  # where the current run began; its first line may have begun in an earlier chunk
         line = 0  # where the current line began
         while end := chunk.find(b"\n", line) + 1:
-            if self._length(start, line, end) > self.limit:
+            if self._measure_line(start, line, end) > self.limit:
                 if line > start:
                     out.append(self._finish(chunk[start:line]))
                 self._keep(chunk[line:end])
@@ -152,7 +153,7 @@ class Framer:
         self._keep(chunk[line:])
         return out
 
-    def _length(self, start: int, line: int, end: int) -> int:
+    def _measure_line(self, start: int, line: int, end: int) -> int:
         """The length of the line `chunk[line:end]`; only the first line of a run continues an earlier chunk."""
         return end - line + (self.pending if line == start else 0)
 

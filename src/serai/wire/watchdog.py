@@ -86,7 +86,7 @@ class Watchdog:
             argv = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, self._tag, str(os.getpid()), str(self._see)]
             try:
                 self.pid = posix_spawn(sys.executable, c_strings(argv), c_strings([]), "/", {0: read, 1: null, 2: null})
-                pidfd = _watch(self.pid)
+                pidfd = _open_pidfd_or_kill(self.pid)
             except OSError:
                 os.close(write)
                 raise
@@ -100,7 +100,7 @@ class Watchdog:
         self._pipe = write
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
-        loop.add_reader(pidfd, self._ended, pidfd, self._over)
+        loop.add_reader(pidfd, self._handle_end, pidfd, self._over)
         self._news = dict.fromkeys(self._children, b"+")
         self._tell()
 
@@ -130,7 +130,7 @@ class Watchdog:
             os.close(self._pipe)
             self._pipe = -1
 
-    def _ended(self, pidfd: int, over: asyncio.Future[None]) -> None:
+    def _handle_end(self, pidfd: int, over: asyncio.Future[None]) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)
         try:
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
@@ -143,7 +143,7 @@ class Watchdog:
             self._hang_up()
 
 
-def _watch(pid: int) -> int:
+def _open_pidfd_or_kill(pid: int) -> int:
     """Its pidfd; without one it does not run on."""
     try:
         return os.pidfd_open(pid)

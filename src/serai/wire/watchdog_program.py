@@ -55,7 +55,7 @@ def main(tag: str, host: int, see: float) -> None:
         signal.signal(number, signal.SIG_IGN)  # it ends by itself, once its host has
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    host_descriptor = _watch(host, poll)
+    host_descriptor = _watch_host(host, poll)
     roots: dict[int, WatchedTree] = {}
     rest = b""
     next_look = monotonic() + see
@@ -66,7 +66,7 @@ def main(tag: str, host: int, see: float) -> None:
             chunk = os.read(0, 65536)
             if not chunk:
                 break
-            rest = _apply(rest + chunk, roots)
+            rest = _apply_lines(rest + chunk, roots)
         elif host_descriptor in ready:
             break
         now = monotonic()
@@ -81,7 +81,7 @@ def main(tag: str, host: int, see: float) -> None:
     )
 
 
-def _watch(host: int, poll: select.poll) -> int:
+def _watch_host(host: int, poll: select.poll) -> int:
     """A descriptor of the host; -1 when it is dead already, which the pipe does not tell if a copy of it holds that."""
     try:
         descriptor = os.pidfd_open(host)
@@ -93,7 +93,7 @@ def _watch(host: int, poll: select.poll) -> int:
     return descriptor
 
 
-def _apply(text: bytes, roots: dict[int, WatchedTree]) -> bytes:
+def _apply_lines(text: bytes, roots: dict[int, WatchedTree]) -> bytes:
     *lines, rest = text.split(b"\n")
     for line in lines:
         pid, started = map(int, line[1:].split())

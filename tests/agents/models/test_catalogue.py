@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.models.catalogue import APIS, PARROT, Catalogue, read
+from serai.agents.models.catalogue import APIS, PARROT, Catalogue, parse_catalogue
 from serai.agents.models.openai_chat import OpenAIChat
-from serai.agents.models.providers import provider_for
+from serai.agents.models.providers import create_provider
 from serai.errors import BadSettings
 from serai.limits import Limits
 from serai.model.provider import Cost
@@ -24,7 +24,7 @@ def write(folder: Path, text: str) -> dict[str, str]:
 
 @pytest.mark.req("resident.models.catalogue")
 def test_the_models_that_are_built_in_are_sound() -> None:
-    catalogue = Catalogue.built_in()
+    catalogue = Catalogue.load_built_in()
     assert catalogue.get(PARROT) is not None
     assert {model.provider for model in catalogue} == {"anthropic", "openai", "google", "parrot"}
     for model in catalogue:
@@ -35,7 +35,7 @@ def test_the_models_that_are_built_in_are_sound() -> None:
 
 
 def test_without_a_file_there_is_what_is_built_in(tmp_path: Path) -> None:
-    assert Catalogue.load({"SERAI_HOME": str(tmp_path)}) == Catalogue.built_in()
+    assert Catalogue.load({"SERAI_HOME": str(tmp_path)}) == Catalogue.load_built_in()
 
 
 @pytest.mark.req("resident.models.catalogue")
@@ -67,14 +67,16 @@ def test_a_persons_models_are_added_and_replace_ours(tmp_path: Path) -> None:
     parrot = catalogue.get(PARROT)
     assert parrot is not None
     assert parrot.id == "PARROT"
-    assert len(catalogue.models) == len(Catalogue.built_in().models) + 1
+    assert len(catalogue.models) == len(Catalogue.load_built_in().models) + 1
 
 
 def test_an_unknown_api_is_kept_for_a_guest_and_else_meant_as_a_compatible_one() -> None:
-    (model,) = read('[[models]]\nid = "x"\napi = "grpc"\nprovider = "acme"\nbase_url = "http://127.0.0.1:9/v1"', who="x").models
+    (model,) = parse_catalogue(
+        '[[models]]\nid = "x"\napi = "grpc"\nprovider = "acme"\nbase_url = "http://127.0.0.1:9/v1"', who="x"
+    ).models
     assert (model.api, model.key) == ("grpc", "acme/x")
-    assert type(provider_for(model, environ={}, limits=Limits())) is OpenAIChat
-    (model,) = read('[[models]]\nid = "x"\napi = ""', who="x").models
+    assert type(create_provider(model, environ={}, limits=Limits())) is OpenAIChat
+    (model,) = parse_catalogue('[[models]]\nid = "x"\napi = ""', who="x").models
     assert (model.api, model.key) == ("openai", "openai/x")
 
 
@@ -123,13 +125,13 @@ def test_bytes_that_are_no_text_and_a_file_without_end_are_told(tmp_path: Path) 
 @given(st.text())
 def test_any_text_is_a_catalogue_or_a_clear_error(text: str) -> None:
     with suppress(BadSettings):
-        assert all(model.id for model in read(text, who="x").models)
+        assert all(model.id for model in parse_catalogue(text, who="x").models)
 
 
 def test_an_override_changes_what_it_says_of_a_model_wherever_that_is_described(tmp_path: Path) -> None:
     text = '[[override]]\nkey = "Parrot/PARROT"\ncontextWindow = 5\n\n[[override]]\nkey = "parrot/parrot"\nname = "Polly"\n'
     (tmp_path / "models.toml").write_text(text + '\n[[override]]\nkey = "nobody/there"\nname = "Nobody"\n')
-    found, shipped = Catalogue.load({"SERAI_HOME": str(tmp_path)}), Catalogue.built_in()
+    found, shipped = Catalogue.load({"SERAI_HOME": str(tmp_path)}), Catalogue.load_built_in()
     parrot, before = found.get(PARROT), shipped.get(PARROT)
     assert parrot is not None
     assert before is not None
@@ -140,4 +142,4 @@ def test_an_override_changes_what_it_says_of_a_model_wherever_that_is_described(
 @pytest.mark.parametrize("wrong", ['name = "x"', 'key = "a/b"\nheaders = {}', 'key = "a/b"\nmax_tokens = -1'])
 def test_an_override_that_says_something_else_is_refused(wrong: str) -> None:
     with pytest.raises(BadSettings):
-        read(f"[[override]]\n{wrong}\n", who="x")
+        parse_catalogue(f"[[override]]\n{wrong}\n", who="x")

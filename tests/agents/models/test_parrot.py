@@ -14,7 +14,7 @@ from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
 from serai.model.tools import TextBlock, ToolCall
 
-MODEL = Catalogue.built_in().get(PARROT)
+MODEL = Catalogue.load_built_in().get(PARROT)
 assert MODEL is not None
 
 

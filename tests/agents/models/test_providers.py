@@ -12,7 +12,7 @@ from serai.agents.models.api_provider import ApiProvider
 from serai.agents.models.openai_chat import OpenAIChat
 from serai.agents.models.openai_responses import OpenAIResponses
 from serai.agents.models.parrot import Parrot
-from serai.agents.models.providers import is_local, provider_for
+from serai.agents.models.providers import create_provider, is_local
 from serai.errors import BadSettings, ModelFailed, NoModel
 from serai.limits import Limits
 from serai.model.provider import Model
@@ -22,7 +22,7 @@ KEYS = {"ANTHROPIC_API_KEY": "sk-ant-12345", "OPENAI_API_KEY": "sk-oai-12345", "
 
 
 def endpoint(model: Model, environ: dict[str, str], key: str | None = None) -> tuple[str, str, str]:
-    provider = provider_for(model, environ=environ, limits=LIMITS, key=key)
+    provider = create_provider(model, environ=environ, limits=LIMITS, key=key)
     assert isinstance(provider, ApiProvider)
     assert "12345" not in repr(provider.endpoint)
     return provider.endpoint.base_url, provider.endpoint.key, provider.endpoint.variable
@@ -40,7 +40,7 @@ def endpoint(model: Model, environ: dict[str, str], key: str | None = None) -> t
     ],
 )
 def test_the_api_of_a_model_decides_who_streams_it(api: str, kind: type) -> None:
-    assert type(provider_for(Model("m", api=api, provider="openai"), environ=KEYS, limits=LIMITS)) is kind
+    assert type(create_provider(Model("m", api=api, provider="openai"), environ=KEYS, limits=LIMITS)) is kind
 
 
 @pytest.mark.req("resident.models.providers")
@@ -71,21 +71,23 @@ def test_where_a_model_is_asked_and_with_which_key() -> None:
 )
 def test_a_missing_key_is_told_before_any_request(model: Model, variable: str) -> None:
     with pytest.raises(ModelFailed, match="there is no key") as caught:
-        provider_for(model, environ={"OTHER_API_KEY": "x"}, limits=LIMITS)
+        create_provider(model, environ={"OTHER_API_KEY": "x"}, limits=LIMITS)
     assert variable in caught.value.hint
     assert not caught.value.temporary
 
 
 def test_headers_that_authorise_and_servers_of_this_machine_need_no_key() -> None:
-    provider_for(Model("m", provider="acme", base_url="https://example.org", headers={"Api-Key": "x"}), environ={}, limits=LIMITS)
-    provider_for(Model("m", provider="acme", base_url="http://127.0.0.1:8080"), environ={}, limits=LIMITS)
+    create_provider(
+        Model("m", provider="acme", base_url="https://example.org", headers={"Api-Key": "x"}), environ={}, limits=LIMITS
+    )
+    create_provider(Model("m", provider="acme", base_url="http://127.0.0.1:8080"), environ={}, limits=LIMITS)
 
 
 @pytest.mark.req("resident.models.secrets")
 @pytest.mark.parametrize("key", ["sk-12345\nX-Evil: 1", "sk-12345é", "sk-\x0012345"])
 def test_a_key_that_is_none_is_told_and_not_shown(key: str) -> None:
     with pytest.raises(ModelFailed) as caught:
-        provider_for(Model("m", provider="openai"), environ={"OPENAI_API_KEY": key}, limits=LIMITS)
+        create_provider(Model("m", provider="openai"), environ={"OPENAI_API_KEY": key}, limits=LIMITS)
     assert "OPENAI_API_KEY" in caught.value.hint
     assert "12345" not in str(caught.value) + caught.value.hint
 
@@ -95,7 +97,7 @@ def test_a_key_that_is_none_is_told_and_not_shown(key: str) -> None:
 def test_a_missing_sdk_is_told_with_the_way_to_get_it(api: str, sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, sdk, None)
     with pytest.raises(NoModel, match=f"`{sdk}`") as caught:
-        provider_for(Model("m", api=api, provider="openai"), environ=KEYS, limits=LIMITS)
+        create_provider(Model("m", api=api, provider="openai"), environ=KEYS, limits=LIMITS)
     assert caught.value.hint == "pip install 'serai[models]'"
 
 
@@ -121,8 +123,8 @@ def test_no_sdk_is_imported_before_an_answer_is_wanted() -> None:
 import sys
 from serai.agents.models import catalogue, parrot, providers, catalogue
 from serai.limits import Limits
-for model in catalogue.Catalogue.built_in():
-    providers.provider_for(model, environ={}, limits=Limits(), key="k")
+for model in catalogue.Catalogue.load_built_in():
+    providers.create_provider(model, environ={}, limits=Limits(), key="k")
 print(sorted({"anthropic", "openai", "httpx2", "pydantic"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
@@ -132,5 +134,5 @@ print(sorted({"anthropic", "openai", "httpx2", "pydantic"} & set(sys.modules)))
 @pytest.mark.req("resident.models.providers")
 def test_a_provider_without_an_address_is_told_so_and_its_key_goes_nowhere() -> None:
     with pytest.raises(BadSettings, match="it has no address") as caught:
-        provider_for(Model("m", provider="acme"), environ={"ACME_API_KEY": "sk-acme"}, limits=Limits())
+        create_provider(Model("m", provider="acme"), environ={"ACME_API_KEY": "sk-acme"}, limits=Limits())
     assert "base_url" in caught.value.hint

@@ -28,7 +28,7 @@ from serai.model.events import (
 )
 from serai.model.provider import Chunk, ModelMessage
 from serai.model.tools import ImageBlock, OtherBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
-from tests.agents.resident.parts import QUICK, Answers, Box, call, conversation, echo, hang, kinds, resident, said, texts
+from tests.support.agents.scripted_models import QUICK, Answers, Box, call, conversation, echo, hang, kinds, reply, resident, texts
 
 INTERRUPTED = "[error:TOOL_INTERRUPTED] tool execution did not complete before session was interrupted; result unavailable"
 
@@ -41,9 +41,9 @@ async def test_the_events_of_a_run_come_in_their_order() -> None:
             Chunk("lo"),
             Chunk("ok"),
             Chunk("{}", "tool_input", 1),
-            said("look", call("echo", "c1", a=1)),
+            reply("look", call("echo", "c1", a=1)),
         ],
-        [Chunk("done"), said("done")],
+        [Chunk("done"), reply("done")],
     )
     async with resident(provider) as session:
         events = [event async for event in session.turn("go")]
@@ -67,7 +67,7 @@ async def test_the_events_of_a_run_come_in_their_order() -> None:
 
 
 async def test_a_second_turn_tells_how_much_was_said_before() -> None:
-    async with resident(Answers([said("hi")])) as session:
+    async with resident(Answers([reply("hi")])) as session:
         await session.turn("one")
         events = [event async for event in session.turn("two")]
     [prepared] = [event for event in events if isinstance(event, TurnPrepared)]
@@ -76,7 +76,7 @@ async def test_a_second_turn_tells_how_much_was_said_before() -> None:
 
 @pytest.mark.req("piglet.rule.event-order")
 async def test_an_unknown_tool_ends_without_having_started() -> None:
-    provider = Answers([said("", call("nonsense"))], [said("sorry")])
+    provider = Answers([reply("", call("nonsense"))], [reply("sorry")])
     async with resident(provider) as session:
         events = [event async for event in session.turn("go")]
     assert "tool_started" not in kinds(events)
@@ -86,7 +86,9 @@ async def test_an_unknown_tool_ends_without_having_started() -> None:
 
 
 async def test_arguments_that_are_no_json_are_an_error_of_the_call_and_the_model_may_try_again() -> None:
-    provider = Answers([said("", ToolCall("echo", '{"a": ', "c1"), stop="length")], [said("", call("echo", "c2"))], [said("done")])
+    provider = Answers(
+        [reply("", ToolCall("echo", '{"a": ', "c1"), stop="length")], [reply("", call("echo", "c2"))], [reply("done")]
+    )
     box = Box(echo=echo)
     async with resident(provider, box) as session:
         events = [event async for event in session.turn("go")]
@@ -97,7 +99,7 @@ async def test_arguments_that_are_no_json_are_an_error_of_the_call_and_the_model
 
 
 async def test_usage_and_cost_are_told_after_each_step_and_add_up() -> None:
-    provider = Answers([said("", call("echo"))], [said("done")])
+    provider = Answers([reply("", call("echo"))], [reply("done")])
     async with resident(provider) as session:
         events = [event async for event in session.turn("go")]
         more = [event async for event in session.turn("more")]
@@ -131,7 +133,7 @@ async def test_tools_run_side_by_side_and_their_results_keep_the_order_of_the_ca
         released[number].set()
         return ToolResult.of(f"result {number}")
 
-    provider = Answers([said("", *(call("work", f"c{n}", n=n) for n in range(3)))], [said("done")])
+    provider = Answers([reply("", *(call("work", f"c{n}", n=n) for n in range(3)))], [reply("done")])
     async with resident(provider, Box(work=work)) as session:
         events = [event async for event in session.turn("go")]
     assert [event.call.id for event in events if isinstance(event, ToolEnded)] == ["c2", "c1", "c0"]
@@ -153,7 +155,7 @@ async def test_so_many_tools_run_at_once(step_mode: bool, most: int) -> None:
         running -= 1
         return ToolResult.of("ok")
 
-    provider = Answers([said("", *(call("work", f"c{n}") for n in range(25)))], [said("done")])
+    provider = Answers([reply("", *(call("work", f"c{n}") for n in range(25)))], [reply("done")])
     async with resident(provider, Box(work=work), step_mode=step_mode) as session:
         async for event in session.turn("go"):
             if isinstance(event, Approval):
@@ -177,7 +179,7 @@ async def test_a_hard_failure_cancels_the_other_calls_of_the_step() -> None:
     async def quick(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.of("done before")
 
-    provider = Answers([said("", call("quick", "c0"), call("waits", "c1"), call("breaks", "c2"))], [said("I see")])
+    provider = Answers([reply("", call("quick", "c0"), call("waits", "c1"), call("breaks", "c2"))], [reply("I see")])
     async with resident(provider, Box(waits=waits, breaks=breaks, quick=quick)) as session:
         result = await session.turn("go")
     assert result.text == "I see"
@@ -194,7 +196,7 @@ async def test_a_call_that_has_not_even_begun_is_cancelled_too() -> None:
     async def breaks(call: ToolCall) -> Allow | Deny:
         raise RuntimeError("nobody can tell")
 
-    provider = Answers([said("", call("echo", "c0"), call("echo", "c1"))], [said("I see")])
+    provider = Answers([reply("", call("echo", "c0"), call("echo", "c1"))], [reply("I see")])
     box = Box(echo=echo)
     async with resident(provider, box, decide=breaks) as session:
         await session.turn("go")
@@ -209,14 +211,14 @@ async def test_an_error_result_is_no_hard_failure() -> None:
     async def unavailable(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.error("it is down", code="TOOL_UNAVAILABLE", hint="start it")
 
-    provider = Answers([said("", call("unavailable", "c1"), call("echo", "c2"))], [said("ok")])
+    provider = Answers([reply("", call("unavailable", "c1"), call("echo", "c2"))], [reply("ok")])
     async with resident(provider, Box(unavailable=unavailable, echo=echo)) as session:
         await session.turn("go")
     assert texts(conversation(session))[2:4] == ["tool: [error:TOOL_UNAVAILABLE] it is down\nhint: start it", "tool: echo: {}"]
 
 
 async def test_a_tool_that_hangs_ends_at_its_deadline() -> None:
-    provider = Answers([said("", call("hang"))], [said("too slow")])
+    provider = Answers([reply("", call("hang"))], [reply("too slow")])
     async with resident(provider, Box(hang=hang), limits=QUICK.but(tool=0.02)) as session:
         result = await session.turn("go")
     assert result.text == "too slow"
@@ -229,7 +231,7 @@ async def test_what_a_tool_says_meanwhile_is_told() -> None:
         tell("half")
         return ToolResult.of("whole")
 
-    async with resident(Answers([said("", call("work"))], [said("ok")]), Box(work=work)) as session:
+    async with resident(Answers([reply("", call("work"))], [reply("ok")]), Box(work=work)) as session:
         events = [event async for event in session.turn("go")]
     assert [event.text for event in events if isinstance(event, ToolProgress)] == ["half"]
 
@@ -250,7 +252,7 @@ async def test_what_a_tool_says_or_answers_after_its_turn_is_never_heard() -> No
         late.set()
         return ToolResult.of("too late")
 
-    provider = Answers([said("", call("stubborn"))], [Chunk("again"), said("again")])
+    provider = Answers([reply("", call("stubborn"))], [Chunk("again"), reply("again")])
     async with resident(provider, Box(stubborn=stubborn), limits=QUICK.but(interrupt=0.05)) as session:
         async with session.turn("go") as turn:
             async for event in turn:
@@ -287,7 +289,9 @@ async def test_a_tool_is_looked_up_when_it_is_called() -> None:
         return ToolResult.of("new process")
 
     box = Box(work=old)
-    async with resident(Answers([said("", call("work"))], [said("ok")], [said("", call("work"))], [said("ok")]), box) as session:
+    async with resident(
+        Answers([reply("", call("work"))], [reply("ok")], [reply("", call("work"))], [reply("ok")]), box
+    ) as session:
         await session.turn("one")
         box.tools["work"] = (ToolSpec("work"), new)
         await session.turn("two")
@@ -299,7 +303,7 @@ async def test_a_long_result_is_cut_in_the_middle() -> None:
         return ToolResult.of("a" * 1000 + "b" * 1000)
 
     async with resident(
-        Answers([said("", call("long"))], [said("ok")]), Box(long=long), limits=QUICK.but(tool_result=100)
+        Answers([reply("", call("long"))], [reply("ok")]), Box(long=long), limits=QUICK.but(tool_result=100)
     ) as session:
         await session.turn("go")
     [block] = conversation(session)[2].content
@@ -314,7 +318,7 @@ async def test_images_and_other_things_of_a_result_are_bounded_too() -> None:
     async def small(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult((ImageBlock(b"x" * 1000, "image/png"), OtherBlock("video", {"a": 1})))
 
-    provider = Answers([said("", call("work", "c1"), call("small", "c2"))], [said("ok")])
+    provider = Answers([reply("", call("work", "c1"), call("small", "c2"))], [reply("ok")])
     async with resident(provider, Box(work=work, small=small), limits=QUICK.but(tool_result=900)) as session:
         await session.turn("go")
     first, second = (message.content for message in conversation(session)[2:4])
@@ -332,7 +336,7 @@ async def test_a_decision_may_deny_or_rewrite_a_call() -> None:
 
     box = Box(echo=echo)
     forged = ToolCall("echo", {"a": 1}, "c1", "person")
-    provider = Answers([said("", forged, call("echo", "c2", a=2))], [said("ok")])
+    provider = Answers([reply("", forged, call("echo", "c2", a=2))], [reply("ok")])
     async with resident(provider, box, decide=decide) as session:
         events = [event async for event in session.turn("go")]
     assert [done.arguments for done in box.calls] == [{"a": "rewritten"}]
@@ -345,7 +349,7 @@ async def test_a_deny_that_interrupts_ends_the_turn_as_denied() -> None:
     async def decide(call: ToolCall) -> Allow | Deny:
         return Deny("stop it", interrupt=True)
 
-    provider = Answers([said("", call("echo", "c1"), call("echo", "c2"))], [said("never asked")])
+    provider = Answers([reply("", call("echo", "c1"), call("echo", "c2"))], [reply("never asked")])
     async with resident(provider, decide=decide) as session:
         result = await session.turn("go")
     assert (result.status, result.error) == ("denied", "stop it")
@@ -354,7 +358,7 @@ async def test_a_deny_that_interrupts_ends_the_turn_as_denied() -> None:
 
 
 async def test_without_a_callable_whoever_reads_the_turn_is_asked() -> None:
-    provider = Answers([said("", call("echo", "c1"), call("echo", "c2"))], [said("ok")])
+    provider = Answers([reply("", call("echo", "c1"), call("echo", "c2"))], [reply("ok")])
     async with resident(provider, decide=None) as session:
         async for event in session.turn("go"):
             if isinstance(event, Approval):
@@ -368,7 +372,7 @@ async def test_without_a_callable_whoever_reads_the_turn_is_asked() -> None:
 @pytest.mark.req("piglet.rule.loop-step-mode")
 async def test_in_step_mode_each_tool_waits_to_be_approved_skipped_or_aborted() -> None:
     box = Box(echo=echo)
-    provider = Answers([said("", *(call("echo", f"c{n}", n=n) for n in range(4)))], [said("never asked")])
+    provider = Answers([reply("", *(call("echo", f"c{n}", n=n) for n in range(4)))], [reply("never asked")])
     async with resident(provider, box, step_mode=True) as session:
         events: list[Event] = []
         async for event in session.turn("go"):
@@ -398,7 +402,7 @@ async def test_what_a_person_makes_of_a_call_in_step_mode_is_what_is_decided_and
         return Allow()
 
     box = Box(echo=echo)
-    async with resident(Answers([said("", call("echo", a=1))], [said("ok")]), box, step_mode=True, decide=decide) as session:
+    async with resident(Answers([reply("", call("echo", a=1))], [reply("ok")]), box, step_mode=True, decide=decide) as session:
         async for event in session.turn("go"):
             if isinstance(event, Approval):
                 await event.allow({"a": "safe"})
@@ -410,7 +414,7 @@ async def test_what_a_person_makes_of_a_call_in_step_mode_is_what_is_decided_and
 async def test_a_yes_to_one_call_is_none_to_another_whatever_ids_the_model_gives(ids: list[str]) -> None:
     box = Box(echo=echo)
     calls = [call("echo", id, n=number) for number, id in enumerate(ids)]
-    async with resident(Answers([said("", *calls)], [said("ok")]), box, decide=None) as session:
+    async with resident(Answers([reply("", *calls)], [reply("ok")]), box, decide=None) as session:
         asked: list[int] = []
         async for event in session.turn("go"):
             if isinstance(event, Approval):
@@ -428,7 +432,7 @@ async def test_a_yes_to_one_call_is_none_to_another_whatever_ids_the_model_gives
 @pytest.mark.req("piglet.rule.loop-steering")
 async def test_a_text_that_comes_while_the_model_talks_is_said_before_its_next_step() -> None:
     steered = asyncio.Event()
-    provider = Answers([Chunk("thinking"), steered, said("first")], [said("second")])
+    provider = Answers([Chunk("thinking"), steered, reply("first")], [reply("second")])
     async with resident(provider) as session:
         async for event in session.turn("go"):
             if isinstance(event, Text):
@@ -439,7 +443,7 @@ async def test_a_text_that_comes_while_the_model_talks_is_said_before_its_next_s
 
 
 async def test_a_text_that_no_later_step_would_take_is_refused_and_not_lost() -> None:
-    async with resident(Answers([Chunk("quick"), said("quick")]), limits=QUICK.but(steps=1)) as session:
+    async with resident(Answers([Chunk("quick"), reply("quick")]), limits=QUICK.but(steps=1)) as session:
         async for event in session.turn("go"):
             if isinstance(event, StepSettled):
                 with pytest.raises(Closed, match="about to end"):
@@ -456,7 +460,7 @@ async def test_a_text_that_comes_during_tools_cancels_those_that_may_be_cancelle
         return ToolResult.of("finished")
 
     box = Box(hang=hang, finishes=(ToolSpec("finishes", interrupt="block"), finishes))
-    provider = Answers([said("", call("hang", "c1"), call("finishes", "c2"))], [said("ok")])
+    provider = Answers([reply("", call("hang", "c1"), call("finishes", "c2"))], [reply("ok")])
     async with resident(provider, box) as session:
         started = 0
         async for event in session.turn("go"):
@@ -474,7 +478,7 @@ async def test_a_text_that_comes_during_tools_cancels_those_that_may_be_cancelle
 @pytest.mark.req("piglet.rule.loop-limits")
 async def test_a_model_that_repeats_itself_for_ever_is_ended_after_its_steps() -> None:
     assert (Limits().steps, Limits().background_steps, Limits().history, Limits().tools_at_once) == (30, 5, 200, 10)
-    provider = Answers([said("again", call("echo"))])
+    provider = Answers([reply("again", call("echo"))])
     async with resident(provider, limits=QUICK.but(steps=4)) as session:
         turn = session.turn("go")
         events: list[Event] = []
@@ -494,7 +498,7 @@ async def test_a_model_that_repeats_itself_for_ever_is_ended_after_its_steps() -
 
 @pytest.mark.req("piglet.rule.loop-limits")
 async def test_a_model_is_sent_the_first_message_and_the_newest() -> None:
-    async with resident(Answers([said("ok")]), limits=QUICK.but(history=5)) as session:
+    async with resident(Answers([reply("ok")]), limits=QUICK.but(history=5)) as session:
         for number in range(6):
             await session.turn(f"prompt {number}")
         provider = session.driver.context.provider  # type: ignore[attr-defined]
@@ -503,7 +507,7 @@ async def test_a_model_is_sent_the_first_message_and_the_newest() -> None:
 
 
 async def test_an_answer_that_is_too_long_is_broken_off_and_its_beginning_kept() -> None:
-    provider = Answers([*[Chunk("x" * 1000)] * 200, said("never")], [said("ok")])
+    provider = Answers([*[Chunk("x" * 1000)] * 200, reply("never")], [reply("ok")])
     async with resident(provider, limits=QUICK.but(model_answer=100_000)) as session:
         with pytest.raises(ModelFailed, match=r"too long.*limit model_answer = 100000") as raised:
             await session.turn("go")
@@ -521,7 +525,7 @@ async def test_a_temporary_failure_is_tried_again_with_growing_waits_and_then_to
     busy = ModelFailed("overloaded", who="test/m1", status=529, temporary=True)
     limits = Limits().but(model_wait=0.001, model_wait_most=0.0015)
     assert (Limits().model_attempts, Limits().model_wait, Limits().model_wait_most) == (3, 0.5, 5.0)
-    provider = Answers([busy], [busy], [Chunk("at last"), said("at last")], [busy])
+    provider = Answers([busy], [busy], [Chunk("at last"), reply("at last")], [busy])
     async with resident(provider, limits=limits) as session:
         events = [event async for event in session.turn("go")]
         retries = [(event.attempt, event.most, event.wait) for event in events if isinstance(event, Retrying)]
@@ -543,7 +547,7 @@ async def test_what_cannot_get_better_is_not_tried_again() -> None:
 
 async def test_a_provider_that_asks_for_patience_gets_it_up_to_a_limit() -> None:
     soon = ModelFailed("slow down", status=429, temporary=True, wait=0.003)
-    provider = Answers([soon], [said("ok")], [ModelFailed("slow down", status=429, temporary=True, wait=3600.0)])
+    provider = Answers([soon], [reply("ok")], [ModelFailed("slow down", status=429, temporary=True, wait=3600.0)])
     async with resident(provider) as session:
         events = [event async for event in session.turn("go")]
         assert [event.wait for event in events if isinstance(event, Retrying)] == [0.003]
@@ -554,7 +558,7 @@ async def test_a_provider_that_asks_for_patience_gets_it_up_to_a_limit() -> None
 
 async def test_a_stream_that_breaks_off_is_begun_anew_and_its_half_forgotten() -> None:
     cut = ModelFailed("broke off", temporary=True)
-    provider = Answers([Chunk("half of"), cut], [Chunk("whole"), said("whole")])
+    provider = Answers([Chunk("half of"), cut], [Chunk("whole"), reply("whole")])
     async with resident(provider) as session:
         events = [event async for event in session.turn("go")]
     assert [event.text for event in events if isinstance(event, Message)] == ["whole"]
@@ -605,9 +609,9 @@ def orphans(messages: Sequence[ModelMessage]) -> int:
 async def test_whenever_it_is_aborted_nothing_runs_on_and_the_conversation_is_whole(moment: str) -> None:
     before = asyncio.all_tasks()
     if moment == "retrying":
-        provider = Answers([ModelFailed("busy", temporary=True)], [said("ok")])
+        provider = Answers([ModelFailed("busy", temporary=True)], [reply("ok")])
     else:
-        provider = Answers([Chunk("so "), Chunk("far"), said("so far", call("echo", "c1"), call("hang", "c2"))], [said("ok")])
+        provider = Answers([Chunk("so "), Chunk("far"), reply("so far", call("echo", "c1"), call("hang", "c2"))], [reply("ok")])
     limits = QUICK.but(model_wait=100.0, model_wait_most=100.0)
     async with resident(provider, Box(echo=echo, hang=hang), limits=limits) as session:
         async with session.turn("go") as turn:

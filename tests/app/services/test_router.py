@@ -17,14 +17,14 @@ from serai.app.services.router import (
     NoArguments,
     Operation,
     ServiceGrants,
-    provider_of,
-    service_grants,
+    normalize_provider,
+    read_service_grants,
 )
 from serai.errors import BadRequest, NoTool, Refused
 from serai.host.adapter import Services
 from serai.host.guest_settings import GROUPS, GuestSettings
 from serai.limits import Limits
-from tests.app.services.parts import EVERYTHING, GUEST
+from tests.support.app.service_requests import EVERYTHING, GUEST
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -113,8 +113,8 @@ async def test_grants_are_looked_up_at_every_request() -> None:
 def test_a_guest_has_all_groups_but_credentials_unless_somebody_says_otherwise(
     services: tuple[str, ...] | None, keys: tuple[str, ...], groups: frozenset[str]
 ) -> None:
-    grants = service_grants(GuestSettings(services=services, keys=keys))
-    assert grants == ServiceGrants(groups, frozenset(map(provider_of, keys)))
+    grants = read_service_grants(GuestSettings(services=services, keys=keys))
+    assert grants == ServiceGrants(groups, frozenset(map(normalize_provider, keys)))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_guest_has_all_groups_but_credentials_unless_somebody_says_otherwise(
      ("azure", "azure-openai"), (" OpenAI ", "openai"), ("acme", "acme")],
 )  # fmt: skip
 def test_a_provider_has_one_name(name: str, provider: str) -> None:
-    assert provider_of(name) == provider
+    assert normalize_provider(name) == provider
 
 
 # -- what, and with which arguments -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response, folded
+from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response, fold_case
 
 GOOD_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
@@ -137,7 +137,7 @@ def test_messages_are_equal_when_their_values_are() -> None:
 def test_names_fold_as_the_origin_s_parser_folds_them_and_no_further() -> None:
     """Of all characters only the long s and the sign of the kelvin are letters of ours in another form."""
     letters = "abcdefghijklmnopqrstuvwxyz"
-    others = {chr(code) for code in range(0x80, 0x110000) if folded(chr(code)) in set(letters)}
+    others = {chr(code) for code in range(0x80, 0x110000) if fold_case(chr(code)) in set(letters)}
     assert others == {"\u017f", "\u212a"}
-    assert folded("\u017fTATE") == "state"
-    assert folded("CONTENT_BASE64") == "content_base64"
+    assert fold_case("\u017fTATE") == "state"
+    assert fold_case("CONTENT_BASE64") == "content_base64"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.dialects.piglet.manifest import Default, Manifest, ManifestError, argv, parse, with_enabled
+from serai.dialects.piglet.manifest import Default, Manifest, ManifestError, build_argv, parse, set_enabled
 from serai.errors import BadManifest
 from serai.host import guest_manifest as host_manifest
 from serai.host.adapters import DIALECTS, DialectRow
@@ -54,7 +54,7 @@ def test_every_key_is_read_and_unknown_ones_stay_readable() -> None:
 @pytest.mark.parametrize("capabilities", [b"[]", b"[no-such-thing]", b"null", b"[tool, tool]"])
 def test_capabilities_only_describe(capabilities: bytes) -> None:
     read = parse(b"name: a\nruntime: ./run\ncapabilities: " + capabilities)
-    assert argv(read, "/g") == ("/g/run",)
+    assert build_argv(read, "/g") == ("/g/run",)
 
 
 @pytest.mark.req("piglet.rule.manifest-required")
@@ -166,8 +166,8 @@ def test_the_transport_may_be_named(transport: str) -> None:
     ],
 )
 def test_four_names_are_interpreters_from_path(runtime: str, command: tuple[str, ...]) -> None:
-    assert argv(manifest(runtime=runtime, entry="src/x.ts"), "/g") == command
-    assert argv(manifest(runtime=runtime, entry="./src/x.ts"), "/g") == command
+    assert build_argv(manifest(runtime=runtime, entry="src/x.ts"), "/g") == command
+    assert build_argv(manifest(runtime=runtime, entry="./src/x.ts"), "/g") == command
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,14 @@ def test_four_names_are_interpreters_from_path(runtime: str, command: tuple[str,
     ],
 )
 def test_every_other_runtime_is_a_file(runtime: str, program: str) -> None:
-    assert argv(manifest(runtime=runtime), "/g") == (program,)
-    assert argv(manifest(runtime=runtime, entry="x.py"), "/g") == (program, "/g/x.py")
-    assert argv(manifest(runtime=runtime, entry="/x.py"), "/g") == (program, "/g/x.py")
+    assert build_argv(manifest(runtime=runtime), "/g") == (program,)
+    assert build_argv(manifest(runtime=runtime, entry="x.py"), "/g") == (program, "/g/x.py")
+    assert build_argv(manifest(runtime=runtime, entry="/x.py"), "/g") == (program, "/g/x.py")
 
 
 def test_there_is_no_switch_in_it_and_the_error_says_where_one_is() -> None:
     with pytest.raises(ValueError, match=r'put `enabled = false` under `\[guest."piglet:weather"\]` in config.toml'):
-        with_enabled(FULL, False)
+        set_enabled(FULL, False)
 
 
 @pytest.mark.req("piglet.rule.manifest-required")
@@ -228,4 +228,4 @@ def test_any_text_is_a_manifest_or_a_manifest_error(content: bytes) -> None:
     except ManifestError:
         return
     assert read.name
-    assert not any("\0" in part for part in argv(read, "/g"))
+    assert not any("\0" in part for part in build_argv(read, "/g"))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from serai.dialects.piglet import messages
 from serai.dialects.piglet.messages import Wire
-from serai.dialects.piglet.methods import METHODS, Method, params_of, result_of
-from tests.dialects.piglet.strategies import Otherwise, objects
+from serai.dialects.piglet.methods import METHODS, Method, decode_params, decode_result
+from tests.support.piglet.message_strategies import VariantWriter, objects
 from tests.support.profiles import examples
 
 KINDS = sorted(
@@ -42,18 +42,18 @@ def test_every_object_is_read_as_it_was_written_however_it_is_spelt(kind: type[W
     read = _read(kind, plain)
     assert msgspec.json.encode(read) == plain
     case = data.draw(st.sampled_from([str.upper, str.title, str.swapcase, str.lower]))
-    assert msgspec.json.encode(_read(kind, Otherwise(case, fractions=False).write(value))) == plain
-    assert msgspec.json.encode(_read(kind, Otherwise(str, fractions=True).write(value))) == plain
-    assert msgspec.json.encode(_read(kind, Otherwise(case, fractions=True).write(value))) == plain
+    assert msgspec.json.encode(_read(kind, VariantWriter(case, fractions=False).write(value))) == plain
+    assert msgspec.json.encode(_read(kind, VariantWriter(str, fractions=True).write(value))) == plain
+    assert msgspec.json.encode(_read(kind, VariantWriter(case, fractions=True).write(value))) == plain
 
 
 def _read(kind: type[Wire], raw: bytes) -> Wire:
     for method, row in METHODS.items():
         if row.params is kind:
-            read: Wire = params_of(method, raw)
+            read: Wire = decode_params(method, raw)
             return read
         if row.result is kind:
-            return result_of(method, raw)  # type: ignore[no-any-return]
+            return decode_result(method, raw)  # type: ignore[no-any-return]
     raise AssertionError(kind)
 
 
@@ -63,9 +63,9 @@ def test_null_parameters_are_an_empty_object_and_only_what_is_required_is_missed
     if method in REQUIRED:
         for raw in (b"null", b"{}"):
             with pytest.raises(msgspec.ValidationError, match="missing required field"):
-                params_of(method, raw)
+                decode_params(method, raw)
     else:
-        assert params_of(method, b"null") == params_of(method, b"{}")
+        assert decode_params(method, b"null") == decode_params(method, b"{}")
 
 
 def test_only_what_cannot_be_done_without_is_required() -> None:
@@ -80,16 +80,16 @@ def test_only_what_cannot_be_done_without_is_required() -> None:
 @pytest.mark.req("piglet.fix.04")
 def test_keys_in_opaque_data_stay_as_they_are() -> None:
     args = {"Name": 1, "name": {"ARGS": 2.0}, "CallId": None}
-    read = params_of("tool/execute", json.dumps({"CALLID": "c", "Name": "n", "Args": args}).encode())
+    read = decode_params("tool/execute", json.dumps({"CALLID": "c", "Name": "n", "Args": args}).encode())
     assert read == messages.ToolExecuteParams("c", "n", args)
     assert type(read.args["name"]["ARGS"]) is float
-    tool = params_of("register/tool", json.dumps({"NAME": "n", "Parameters": {"Properties": {"Name": 1}}}).encode())
+    tool = decode_params("register/tool", json.dumps({"NAME": "n", "Parameters": {"Properties": {"Name": 1}}}).encode())
     assert tool.parameters == {"Properties": {"Name": 1}}
-    entry = params_of("host/appendSessionEntry", b'{"KIND":"k","Data":{"Kind":1,"kind":2}}')
+    entry = decode_params("host/appendSessionEntry", b'{"KIND":"k","Data":{"Kind":1,"kind":2}}')
     assert entry.data == {"Kind": 1, "kind": 2}
-    after = params_of("interceptor/after", b'{"DETAILS":{"Details":[1]}}')
+    after = decode_params("interceptor/after", b'{"DETAILS":{"Details":[1]}}')
     assert after.details == {"Details": [1]}
-    event = result_of("event/dispatch", b'{"Action":{"TYPE":"odd","Payload":{"KEY" :1}}}')
+    event = decode_result("event/dispatch", b'{"Action":{"TYPE":"odd","Payload":{"KEY" :1}}}')
     assert bytes(event.action.payload) == b'{"KEY" :1}'
 
 
@@ -98,19 +98,19 @@ def test_a_tool_result_with_capital_keys_is_the_one_in_lower_case() -> None:
     lower = b'{"content":[{"type":"text","text":"a"},{"type":"image","data":"aGk=","mime":"image/png"}],"isError":true}'
     image = b'{"Type":"image","Text":"","Data":"aGk=","Mime":"image/png"}'
     capital = b'{"Content":[{"Type":"text","Text":"a","Data":"","Mime":""},' + image + b'],"IsError":true}'
-    assert result_of("tool/execute", capital) == result_of("tool/execute", lower)
+    assert decode_result("tool/execute", capital) == decode_result("tool/execute", lower)
 
 
 def test_null_members_count_as_absent() -> None:
-    read = result_of("tool/execute", b'{"content":[{"type":"text","text":"a","data":null}],"isError":null,"errorCode":null}')
+    read = decode_result("tool/execute", b'{"content":[{"type":"text","text":"a","data":null}],"isError":null,"errorCode":null}')
     assert read == messages.ToolExecuteResult([messages.ContentBlock("text", "a")])
-    assert result_of("messageHook/onMessage", b"null") == messages.MessageHookResult()
+    assert decode_result("messageHook/onMessage", b"null") == messages.MessageHookResult()
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"7", b'"x"', b'{"name":7}', b'{"name":', b"", b'{"name":"a","parameters":NaN}'])
 def test_what_is_no_such_object_is_told(raw: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        params_of("register/tool", raw)
+        decode_params("register/tool", raw)
 
 
 def test_what_is_written_has_its_required_members_and_no_other_empty_ones() -> None:

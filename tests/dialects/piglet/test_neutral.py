@@ -22,7 +22,7 @@ from serai.dialects.piglet.messages import (
     RegisterToolParams,
     ToolExecuteResult,
 )
-from serai.dialects.piglet.methods import METHODS, result_of
+from serai.dialects.piglet.methods import METHODS, decode_result
 from serai.model import actions
 from serai.model.contributions import (
     Command,
@@ -39,13 +39,13 @@ from serai.model.contributions import (
     Shortcut,
 )
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
-from tests.dialects.piglet.strategies import opaque, text
+from tests.support.piglet.message_strategies import opaque, text
 
 PNG = b"\x89PNG"
 
 
 def tool_result(**result: object) -> ToolResult:
-    return neutral.tool_result(result_of("tool/execute", json.dumps(result).encode()))
+    return neutral.to_tool_result(decode_result("tool/execute", json.dumps(result).encode()))
 
 
 # -- registrations --------------------------------------------------------------------------------------------------------------
@@ -70,19 +70,19 @@ def tool_result(**result: object) -> ToolResult:
     ids=lambda value: type(value).__name__,
 )
 def test_each_registration_has_its_neutral_word(params: messages.Wire, offered: object) -> None:
-    assert neutral.why_not(params) == ""
-    assert neutral.contribution(params) == offered
+    assert neutral.find_fault(params) == ""
+    assert neutral.to_contribution(params) == offered
 
 
 def test_only_registrations_offer_something() -> None:
     with pytest.raises(TypeError, match="AbortParams registers nothing"):
-        neutral.contribution(messages.AbortParams())
+        neutral.to_contribution(messages.AbortParams())
 
 
 @pytest.mark.req("piglet.edge.15")
 @pytest.mark.parametrize("events", [None, []])
 def test_no_events_are_all_events(events: list[str] | None) -> None:
-    assert neutral.contribution(messages.RegisterEventHandlerParams("h", 0, events)) == EventHandler("h")
+    assert neutral.to_contribution(messages.RegisterEventHandlerParams("h", 0, events)) == EventHandler("h")
 
 
 @pytest.mark.parametrize(
@@ -91,16 +91,16 @@ def test_no_events_are_all_events(events: list[str] | None) -> None:
 )
 def test_a_tools_schema_is_passed_on_unmodified(schema: dict[str, Any]) -> None:
     params = RegisterToolParams("t", "d", schema, "hint", deferred=True, interrupt_behavior="block")
-    assert neutral.contribution(params) == ToolSpec("t", "d", schema, "hint", deferred=True, interrupt="block")
+    assert neutral.to_contribution(params) == ToolSpec("t", "d", schema, "hint", deferred=True, interrupt="block")
 
 
 def test_a_tool_without_a_schema_takes_any_object() -> None:
-    assert neutral.contribution(RegisterToolParams("t")) == ToolSpec("t", schema={"type": "object"})
+    assert neutral.to_contribution(RegisterToolParams("t")) == ToolSpec("t", schema={"type": "object"})
 
 
 @pytest.mark.parametrize("behavior", ["", "cancel", "BLOCK", "other"])
 def test_anything_but_block_means_cancel(behavior: str) -> None:
-    offered = neutral.contribution(RegisterToolParams("t", interrupt_behavior=behavior))
+    offered = neutral.to_contribution(RegisterToolParams("t", interrupt_behavior=behavior))
     assert isinstance(offered, ToolSpec)
     assert offered.interrupt == "cancel"
 
@@ -108,13 +108,13 @@ def test_anything_but_block_means_cancel(behavior: str) -> None:
 @pytest.mark.parametrize(("schema", "taken"), [(True, {"type": "object"}), (False, {"not": {}})])
 def test_a_schema_may_be_true_or_false(schema: bool, taken: dict[str, object]) -> None:
     params = RegisterToolParams("t", parameters=schema)
-    assert neutral.why_not(params) == ""
-    assert neutral.contribution(params) == ToolSpec("t", "", taken)
+    assert neutral.find_fault(params) == ""
+    assert neutral.to_contribution(params) == ToolSpec("t", "", taken)
 
 
 @pytest.mark.parametrize("schema", [[1], "object", 7])
 def test_parameters_that_are_no_object_are_refused(schema: object) -> None:
-    assert "no JSON object" in neutral.why_not(RegisterToolParams("t", parameters=schema))
+    assert "no JSON object" in neutral.find_fault(RegisterToolParams("t", parameters=schema))
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_parameters_that_are_no_object_are_refused(schema: object) -> None:
     ],
 )
 def test_a_key_has_one_spelling(key: str, normal: str | None) -> None:
-    assert neutral.shortcut_key(key) == normal
-    assert bool(neutral.why_not(RegisterShortcutParams(key))) == (normal is None)
+    assert neutral.parse_shortcut_key(key) == normal
+    assert bool(neutral.find_fault(RegisterShortcutParams(key))) == (normal is None)
 
 
 @given(st.text(alphabet="ctrlalshif+ gz1", max_size=16) | text)
 def test_a_key_in_its_one_spelling_stays_so(key: str) -> None:
-    normal = neutral.shortcut_key(key)
-    assert normal is None or neutral.shortcut_key(normal) == normal
+    normal = neutral.parse_shortcut_key(key)
+    assert normal is None or neutral.parse_shortcut_key(normal) == normal
 
 
 # -- tools ----------------------------------------------------------------------------------------------------------------------
@@ -209,18 +209,18 @@ blocks = st.builds(TextBlock, text) | st.builds(ImageBlock, st.binary(max_size=8
 
 @given(st.lists(blocks, max_size=4))
 def test_blocks_go_both_ways(content: list[Block]) -> None:
-    assert neutral.blocks(neutral.content_blocks(content)) == tuple(content)
+    assert neutral.to_blocks(neutral.to_content_blocks(content)) == tuple(content)
 
 
 def test_what_piglet_has_no_block_for_is_text() -> None:
-    assert neutral.content_blocks([OtherBlock("audio", {"a": [1]})]) == [ContentBlock("text", '{"a":[1]}')]
+    assert neutral.to_content_blocks([OtherBlock("audio", {"a": [1]})]) == [ContentBlock("text", '{"a":[1]}')]
 
 
 # -- interceptors ---------------------------------------------------------------------------------------------------------------
 
 
 def before(answer: bytes, asked: object = None) -> object:
-    return neutral.before(result_of("interceptor/before", answer), "guard", {"a": 1} if asked is None else asked)
+    return neutral.read_before(decode_result("interceptor/before", answer), "guard", {"a": 1} if asked is None else asked)
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"null", b'{"allow":false}', b'{"allow":null}', b'{"args":{"a":2}}', b'{"Allow":false}'])
@@ -241,8 +241,8 @@ def test_arguments_that_are_null_or_the_same_change_nothing(answer: bytes) -> No
 
 def test_half_a_surrogate_pair_is_what_it_becomes_on_the_wire() -> None:
     said = {"b": 1, "a": "x\ufffd"}
-    assert neutral.before(InterceptorBeforeResult(True, said), "guard", {"a": "x\udc80", "b": 1}) == Pass()
-    assert neutral.before(InterceptorBeforeResult(True, said), "guard", {"a": "y\udc80", "b": 1}) == Rewrite(said)
+    assert neutral.read_before(InterceptorBeforeResult(True, said), "guard", {"a": "x\udc80", "b": 1}) == Pass()
+    assert neutral.read_before(InterceptorBeforeResult(True, said), "guard", {"a": "y\udc80", "b": 1}) == Rewrite(said)
 
 
 @pytest.mark.parametrize("args", [{}, {"a": 1.5}, {"a": True}, {"A": 1}])
@@ -256,15 +256,15 @@ SHOWN = ToolResult((TextBlock("long text"), ImageBlock(PNG, "m")), code="X")
 
 
 def after(details: Any, shown: ToolResult = SHOWN) -> object:
-    return neutral.after(InterceptorAfterResult(details), shown)
+    return neutral.read_after(InterceptorAfterResult(details), shown)
 
 
 def test_without_details_the_content_is_shown_and_given_back_changes_nothing() -> None:
-    details = neutral.details_of(ToolResult((TextBlock("a"),), is_error=True))
+    details = neutral.build_details(ToolResult((TextBlock("a"),), is_error=True))
     assert details == {"content": [{"type": "text", "text": "a"}], "isError": True}
-    assert after(neutral.details_of(SHOWN)) == Pass()
+    assert after(neutral.build_details(SHOWN)) == Pass()
     assert after(None) == Pass()
-    assert after(neutral.details_of(SHOWN) | {"isError": 7}) == Pass()
+    assert after(neutral.build_details(SHOWN) | {"isError": 7}) == Pass()
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_anything_else_is_metadata(details: object) -> None:
 
 def test_details_of_a_tool_stay_metadata() -> None:
     shown = ToolResult((TextBlock("edited"),), details={"files": 1})
-    assert neutral.details_of(shown) == {"files": 1}
+    assert neutral.build_details(shown) == {"files": 1}
     assert after({"files": 1}, shown) == Pass()
     for details in ({"files": 2}, {"content": "other"}, {"content": [{"type": "text", "text": "x"}]}, None):
         assert after(details, shown) == Rewrite(ToolResult((TextBlock("edited"),), details=details))
@@ -307,7 +307,7 @@ def test_whatever_an_after_interceptor_answers_is_a_verdict(details: Any) -> Non
 
 
 def action(type: str, payload: object) -> actions.Action | None:
-    return neutral.action(ActionResult(type, Raw(json.dumps(payload).encode())), "weather")
+    return neutral.to_action(ActionResult(type, Raw(json.dumps(payload).encode())), "weather")
 
 
 @pytest.mark.parametrize(
@@ -355,8 +355,8 @@ def test_an_unknown_action_or_a_bad_payload_is_none(type: str, payload: object) 
 
 
 def test_an_action_without_a_payload_has_an_empty_one() -> None:
-    assert neutral.action(ActionResult("quit"), "weather") == actions.Quit()
-    assert neutral.action(ActionResult("setStatus"), "weather") == actions.SetStatus("", "")
+    assert neutral.to_action(ActionResult("quit"), "weather") == actions.Quit()
+    assert neutral.to_action(ActionResult("setStatus"), "weather") == actions.SetStatus("", "")
 
 
 @given(st.sampled_from(["notify", "showMessage", "setStatus", "attachImage", "sendMessage", "quit"]) | text, opaque)
@@ -388,8 +388,8 @@ def test_whatever_an_action_says_is_an_action_or_none(type: str, payload: Any) -
 )
 def test_what_a_guest_wants_seen_is_an_action_and_the_rest_is_none(params: messages.Wire, wanted: actions.Action | None) -> None:
     [method] = [method for method, row in METHODS.items() if row.params is type(params)]
-    assert neutral.told(method, params, "weather") == wanted
+    assert neutral.notification_to_action(method, params, "weather") == wanted
 
 
 def test_tool_results_without_content_are_empty() -> None:
-    assert neutral.tool_result(ToolExecuteResult()) == ToolResult()
+    assert neutral.to_tool_result(ToolExecuteResult()) == ToolResult()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.zot.manifest import Manifest, ManifestError, argv, parse, with_enabled
+from serai.dialects.zot.manifest import Manifest, ManifestError, build_argv, parse, set_enabled
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -28,7 +28,7 @@ def test_every_field_is_read_and_unknown_ones_are_ignored() -> None:
     assert manifest == Manifest(
         name="weather", exec="python3", args=("-c", "a b; $HOME"), version="1", language="python", description="d", enabled=True
     )
-    assert argv(manifest, "/g") == ("python3", "-c", "a b; $HOME")
+    assert build_argv(manifest, "/g") == ("python3", "-c", "a b; $HOME")
 
 
 @pytest.mark.req("zot.rule.1.3-required")
@@ -85,13 +85,13 @@ def test_text_of_another_encoding_does_not_lose_the_guest() -> None:
     ],
 )
 def test_a_program_with_a_path_is_absolute_or_of_the_folder(program: str, resolved: str) -> None:
-    assert argv(parse(text(exec=program)), "/g") == (resolved,)
+    assert build_argv(parse(text(exec=program)), "/g") == (resolved,)
 
 
 @pytest.mark.req("zot.edge.45")
 @pytest.mark.parametrize("program", ["run", "python3", ".hidden", "a b"])
 def test_a_program_without_a_path_is_left_to_the_path(program: str) -> None:
-    assert argv(parse(text(exec=program)), "/g") == (program,)
+    assert build_argv(parse(text(exec=program)), "/g") == (program,)
 
 
 @given(st.binary() | st.dictionaries(st.sampled_from(FIELDS), JSON).map(lambda value: json.dumps(value).encode()))
@@ -103,14 +103,14 @@ def test_any_bytes_are_a_manifest_or_a_reason(content: bytes) -> None:
     else:
         reason = ""
         assert manifest.name
-        assert argv(manifest, "/g")[1:] == manifest.args
+        assert build_argv(manifest, "/g")[1:] == manifest.args
     assert reason.startswith(("parse manifest: ", "manifest: ")) or not reason
 
 
 @pytest.mark.req("zot.rule.1.4-enable-disable")
 def test_enable_and_disable_write_sorted_keys_and_keep_what_they_do_not_know() -> None:
     before = b'{"name":"weather","zoo":{"b":1.50,"a":[1e400, 12345678901234567890123]},"exec":"run","enabled":null}'
-    assert with_enabled(before, enabled=False).decode() == (
+    assert set_enabled(before, enabled=False).decode() == (
         '{\n  "enabled": false,\n  "exec": "run",\n  "name": "weather",\n'
         '  "zoo": {\n    "b": 1.50,\n    "a": [\n      1e400,\n      12345678901234567890123\n    ]\n  }\n}\n'
     )
@@ -119,7 +119,7 @@ def test_enable_and_disable_write_sorted_keys_and_keep_what_they_do_not_know() -
 @pytest.mark.req("zot.rule.1.4-enable-disable")
 @given(st.dictionaries(st.text(), JSON), st.booleans())
 def test_enable_and_disable_change_enabled_alone(fields: dict[str, object], enabled: bool) -> None:
-    after = json.loads(with_enabled(json.dumps(fields).encode(), enabled))
+    after = json.loads(set_enabled(json.dumps(fields).encode(), enabled))
     assert after == {**fields, "enabled": enabled}
     assert list(after) == sorted(after)
 
@@ -127,4 +127,4 @@ def test_enable_and_disable_change_enabled_alone(fields: dict[str, object], enab
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"a": }'])
 def test_what_is_no_object_is_not_rewritten(content: bytes) -> None:
     with pytest.raises(ManifestError, match="^parse manifest: "):
-        with_enabled(content, enabled=True)
+        set_enabled(content, enabled=True)

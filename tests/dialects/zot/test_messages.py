@@ -234,7 +234,7 @@ def test_no_frame_is_missing_here() -> None:
 @pytest.mark.parametrize("side", [GUEST, HOST], ids=["guest", "host"])
 def test_what_is_absent_or_null_reads_as_its_zero_value(side: Any) -> None:
     for frame in side[1]:
-        kind = messages.kind_of(frame)
+        kind = messages.get_kind(frame)
         opaque = messages._OPAQUE.get(kind)
         nulls = {field.encode_name: None for field in msgspec.structs.fields(frame) if field.encode_name != opaque}
         assert read(json.dumps({"type": kind}).encode(), side) == frame()
@@ -274,13 +274,13 @@ def test_null_is_absence_also_inside_a_panel_a_block_and_a_list(line: bytes, fra
 )
 def test_null_stays_null_in_what_is_opaque(side: Any, line: bytes, frame: bytes) -> None:
     found = read(line, side)
-    assert bytes(getattr(found, messages._OPAQUE[messages.kind_of(found)])) == frame
+    assert bytes(getattr(found, messages._OPAQUE[messages.get_kind(found)])) == frame
 
 
 def test_the_table_of_opaque_members_names_them_all() -> None:
     frames = {*GUEST[1], *HOST[1]}
     opaque = {
-        messages.kind_of(frame): field.name for frame in frames for field in msgspec.structs.fields(frame) if field.type is Raw
+        messages.get_kind(frame): field.name for frame in frames for field in msgspec.structs.fields(frame) if field.type is Raw
     }
     assert opaque == messages._OPAQUE
 
@@ -289,7 +289,7 @@ def test_the_table_of_opaque_members_names_them_all() -> None:
 @pytest.mark.parametrize("side", [GUEST, HOST], ids=["guest", "host"])
 def test_unknown_fields_are_ignored(side: Any) -> None:
     for frame in side[1]:
-        more = {"type": messages.kind_of(frame), "context": {"a": [1, None]}, "details": None, "Name": "no folding of case"}
+        more = {"type": messages.get_kind(frame), "context": {"a": [1, None]}, "details": None, "Name": "no folding of case"}
         assert read(json.dumps(more).encode(), side) == frame()
 
 
@@ -336,7 +336,7 @@ def test_an_id_that_is_no_string_drops_the_frame_whose_name_is_told(kind: str, i
     line = f'{{"type":"{kind}","id":{id},"message":null}}'.encode()
     found = read(line)
     assert isinstance(found, Broken)
-    assert found.malformed() == Malformed(line, f"{kind}: its id is no string: {id}")
+    assert found.to_malformed() == Malformed(line, f"{kind}: its id is no string: {id}")
 
 
 @pytest.mark.req("zot.rule.3.1-wrong-field-type")
@@ -370,7 +370,7 @@ def test_text_that_no_strict_parser_reads_is_repaired_not_lost() -> None:
 @pytest.mark.req("zot.rule.3.1-line-ends")
 def test_a_carriage_return_is_stripped_and_a_last_line_without_a_newline_counts() -> None:
     framer = Framer(messages.MAX_LINE)
-    runs = [*framer.feed(b'{"type":"ready"}\r\n{"type":"notify","message":"a"}'), *framer.eof()]
+    runs = [*framer.feed(b'{"type":"ready"}\r\n{"type":"notify","message":"a"}'), *framer.feed_eof()]
     assert not any(isinstance(run, Oversize) for run in runs)
     reader = FrameReader(*GUEST)
     assert [frame for run in runs if isinstance(run, bytes) for frame in reader.read(run)] == [Ready(), Notify("", "a")]

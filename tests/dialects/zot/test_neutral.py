@@ -22,7 +22,7 @@ from serai.wire.codec import encode
 
 
 def result(*blocks: ContentBlock, is_error: bool = False) -> ToolResult:
-    return neutral.tool_result(messages.ToolResult("1", blocks, is_error), "tides", "tool_call table")
+    return neutral.to_tool_result(messages.ToolResult("1", blocks, is_error), "tides", "tool_call table")
 
 
 def text(said: str) -> ContentBlock:
@@ -72,7 +72,7 @@ def test_a_block_of_unknown_type_becomes_a_text() -> None:
 def verdict(event: str = "tool_call", asked: object = None, **said: Any) -> Pass | Refuse | Rewrite:
     if "modified_args" in said:
         said["modified_args"] = Raw(said["modified_args"])
-    return neutral.verdict(event, EventInterceptResponse("1", **said), asked)
+    return neutral.read_verdict(event, EventInterceptResponse("1", **said), asked)
 
 
 @pytest.mark.parametrize("event", ["tool_call", "turn_start", "assistant_message"])
@@ -160,7 +160,7 @@ def test_a_text_replaces_only_a_message_and_an_empty_one_nothing() -> None:
     ],
 )
 def test_what_a_command_wants_done(frame: CommandResponse, wanted: object) -> None:
-    assert neutral.action(frame, source="tides", owner="zot:tides") == wanted
+    assert neutral.to_action(frame, source="tides", owner="zot:tides") == wanted
 
 
 # -- notices and panels (spec zot 4.5, 4.6) -------------------------------------------------------------------------------------
@@ -180,24 +180,24 @@ def test_what_a_command_wants_done(frame: CommandResponse, wanted: object) -> No
     ],
 )
 def test_a_notice_has_a_known_level(level: str, shown: Any) -> None:
-    assert neutral.notice(level, "old", "tides") == Notice("old", shown, source="tides")
+    assert neutral.to_notice(level, "old", "tides") == Notice("old", shown, source="tides")
 
 
 def test_an_empty_notice_is_none() -> None:
-    assert neutral.notice("error", "", "tides") is None
+    assert neutral.to_notice("error", "", "tides") is None
 
 
 @pytest.mark.req("zot.edge.29")
 @pytest.mark.parametrize("frame", [PanelRender, PanelRendered])
 def test_a_render_keeps_the_title_and_replaces_the_rest(frame: Any) -> None:
-    panel = neutral.panel(PanelSpec("p", "Tides", ("a", "b"), "esc"), "zot:tides")
+    panel = neutral.to_panel(PanelSpec("p", "Tides", ("a", "b"), "esc"), "zot:tides")
     assert panel == Panel("p", "Tides", ("a", "b"), "esc", "zot:tides")
-    assert neutral.rendered(panel, frame("p", "", ("c",), "")) == Panel("p", "Tides", ("c",), "", "zot:tides")
-    assert neutral.rendered(panel, frame("p", "New", (), "f")) == Panel("p", "New", (), "f", "zot:tides")
+    assert neutral.render_panel(panel, frame("p", "", ("c",), "")) == Panel("p", "Tides", ("c",), "", "zot:tides")
+    assert neutral.render_panel(panel, frame("p", "New", (), "f")) == Panel("p", "New", (), "f", "zot:tides")
 
 
 def test_a_panel_without_a_title_has_the_guests_name() -> None:
-    assert neutral.panel(PanelSpec("p"), "zot:tides").title == "tides"
+    assert neutral.to_panel(PanelSpec("p"), "zot:tides").title == "tides"
 
 
 def test_there_are_fourteen_keys_and_esc_is_none_of_them() -> None:
@@ -208,8 +208,8 @@ def test_there_are_fourteen_keys_and_esc_is_none_of_them() -> None:
 # -- events (spec zot 4.3) ------------------------------------------------------------------------------------------------------
 
 
-def told(event: events.Event) -> dict[str, Any]:
-    frame = neutral.event(event)
+def encode_event(event: events.Event) -> dict[str, Any]:
+    frame = neutral.to_event(event)
     assert frame is not None
     said: dict[str, Any] = json.loads(encode(frame))
     assert said.pop("type") == "event"
@@ -231,29 +231,29 @@ def told(event: events.Event) -> dict[str, Any]:
     ],
 )
 def test_what_a_guest_is_told(event: events.Event, said: dict[str, Any]) -> None:
-    assert told(event) == said
+    assert encode_event(event) == said
 
 
 @pytest.mark.req("zot.edge.22")
 def test_a_turn_that_ends_normally_stops_with_end() -> None:
-    assert told(events.StepEnded()) == {"event": "turn_end", "stop": "end"}
+    assert encode_event(events.StepEnded()) == {"event": "turn_end", "stop": "end"}
 
 
 @pytest.mark.req("zot.ours.4.4-text-joined")
 def test_the_text_blocks_of_a_message_are_joined_by_newlines() -> None:
     content = (TextBlock("a"), ImageBlock(b""), TextBlock("b"))
-    assert told(events.Message(content=content)) == {"event": "assistant_message", "text": "a\nb"}
+    assert encode_event(events.Message(content=content)) == {"event": "assistant_message", "text": "a\nb"}
 
 
 @pytest.mark.req("zot.edge.18")
 def test_a_message_of_tool_calls_only_is_told_without_text() -> None:
-    assert told(events.Message()) == {"event": "assistant_message"}
+    assert encode_event(events.Message()) == {"event": "assistant_message"}
 
 
 def test_zot_has_no_word_for_the_rest() -> None:
-    assert neutral.event(events.Text(text="a")) is None
-    assert neutral.event(events.TurnStarted(prompt="p")) is None
-    assert neutral.event(events.ToolEnded(call=ToolCall("bash"), result=ToolResult.of("a"))) is None
+    assert neutral.to_event(events.Text(text="a")) is None
+    assert neutral.to_event(events.TurnStarted(prompt="p")) is None
+    assert neutral.to_event(events.ToolEnded(call=ToolCall("bash"), result=ToolResult.of("a"))) is None
 
 
 @pytest.mark.req("zot.rule.9-names")
@@ -268,7 +268,7 @@ def test_every_name_of_the_protocol_has_its_neutral_word() -> None:
         events.StepEnded(),
     ]
     for sample in samples:
-        assert neutral.KINDS[told(sample)["event"]] == events.event_kind(sample)
+        assert neutral.KINDS[encode_event(sample)["event"]] == events.event_kind(sample)
 
 
 def test_absent_arguments_are_the_one_nothing() -> None:
@@ -284,5 +284,5 @@ def test_a_block_of_another_type_spoils_nothing_whatever_its_members_are() -> No
     [answered] = side.receive(b'{"type":"tool_result","id":"1","content":' + content + b"}\n")
     assert isinstance(answered, Answered)
     assert isinstance(answered.frame, messages.ToolResult)
-    result = neutral.tool_result(answered.frame, "tides", "tool_call table")
+    result = neutral.to_tool_result(answered.frame, "tides", "tool_call table")
     assert result.text == '[unknown block type "json" from extension tides]\nhi'

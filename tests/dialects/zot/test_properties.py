@@ -19,7 +19,7 @@ from serai.dialects.zot.host_side import HostSide
 from serai.dialects.zot.messages import ContentBlock, Frame, FrameReader, FromGuest, FromHost, PanelSpec
 from serai.dialects.zot.peer_side import PeerSide
 from serai.wire.codec import encode
-from serai.wire.stream import Call, Framer, Oversize
+from serai.wire.stream import Framer, Oversize, PendingCall
 from tests.support.profiles import examples
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -56,7 +56,7 @@ lines = st.one_of(
     ),
     st.builds(
         lambda kind, members: json.dumps({"type": kind} | members).encode(),
-        st.sampled_from([messages.kind_of(kind) for kind in (*get_args(FromGuest), *get_args(FromHost))]) | text,
+        st.sampled_from([messages.get_kind(kind) for kind in (*get_args(FromGuest), *get_args(FromHost))]) | text,
         st.dictionaries(
             st.sampled_from(["id", "name", "args", "content", "lines", "open_panel", "schema", "text", "type"]), values
         ),
@@ -72,7 +72,7 @@ def feed(side: HostSide | PeerSide, stream: bytes, cuts: list[int]) -> list[Any]
     events: list[Any] = []
     places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
     pieces = [stream[a:b] for a, b in pairwise(places)]
-    for part in (*(part for piece in pieces for part in framer.feed(piece)), *framer.eof()):
+    for part in (*(part for piece in pieces for part in framer.feed(piece)), *framer.feed_eof()):
         events += side.oversize(part) if isinstance(part, Oversize) else side.receive(part)
     return events
 
@@ -80,18 +80,18 @@ def feed(side: HostSide | PeerSide, stream: bytes, cuts: list[int]) -> list[Any]
 @settings(deadline=None)
 @given(streams, st.lists(st.integers(0, 800), max_size=6), st.booleans())
 def test_no_bytes_in_any_pieces_raise_on_our_side(stream: bytes, cuts: list[int], greeted: bool) -> None:
-    ours = HostSide()
-    ours.begin(0.0)
+    host = HostSide()
+    host.begin(0.0)
     if greeted:
-        ours.receive(b'{"type":"hello","name":"a"}\n')
-        ours.welcome(messages.HelloAck(), now=0.0)
+        host.receive(b'{"type":"hello","name":"a"}\n')
+        host.welcome(messages.HelloAck(), now=0.0)
         for _ in range(3):
-            ours.call_tool("t", {}, now=0.0, timeout=1.0)
+            host.call_tool("t", {}, now=0.0, timeout=1.0)
     before = 3 if greeted else 0
-    events = feed(ours, stream, cuts)
-    ended = sum(isinstance(event, zot_events.Answered | zot_events.Garbled | Call) for event in events)
-    assert ended + len(ours.lose()) == before  # each call ends once, whatever comes
-    assert ours.expire(1e9) == []
+    events = feed(host, stream, cuts)
+    ended = sum(isinstance(event, zot_events.Answered | zot_events.Garbled | PendingCall) for event in events)
+    assert ended + len(host.lose()) == before  # each call ends once, whatever comes
+    assert host.expire(1e9) == []
 
 
 @settings(deadline=None)
@@ -115,8 +115,8 @@ def test_pieces_do_not_matter(stream: bytes, cuts: list[int]) -> None:
 @settings(deadline=None)
 @given(streams)
 def test_taking_up_any_bytes_as_said_earlier_raises_nothing(stream: bytes) -> None:
-    HostSide().sent(stream, 0.0)
-    PeerSide().sent(stream, 0.0)
+    HostSide().note_sent(stream, 0.0)
+    PeerSide().note_sent(stream, 0.0)
 
 
 @settings(deadline=None)
@@ -132,17 +132,17 @@ class Talk(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.ours, self.theirs = HostSide(), PeerSide()
+        self.host, self.peer = HostSide(), PeerSide()
         self.to_guest: list[bytes] = []
-        self.to_host: list[bytes] = [self.theirs.hello("guest"), self.theirs.ready()]
-        self.waiting: dict[str, Call[str]] = {}  # what we asked and did not give up
+        self.to_host: list[bytes] = [self.peer.hello("guest"), self.peer.ready()]
+        self.waiting: dict[str, PendingCall[str]] = {}  # what we asked and did not give up
         self.given_up: set[str] = set()
         self.open: list[Any] = []  # what the guest was asked and did not answer
         self.answered: set[str] = set()
-        self.ours.begin(0.0)
+        self.host.begin(0.0)
         self.deliver_to_host()
 
-    def asked(self, made: tuple[Call[str], bytes]) -> None:
+    def asked(self, made: tuple[PendingCall[str], bytes]) -> None:
         call, frame = made
         assert call.id not in self.waiting.keys() | self.given_up | self.answered
         self.waiting[call.id] = call
@@ -150,31 +150,31 @@ class Talk(RuleBasedStateMachine):
 
     @rule(args=values, timeout=st.sampled_from([None, 1.0, 5.0]))
     def call_a_tool(self, args: object, timeout: float | None) -> None:
-        self.asked(self.ours.call_tool("t", args, now=self.now, timeout=timeout))
+        self.asked(self.host.call_tool("t", args, now=self.now, timeout=timeout))
 
     @rule(args=text)
     def run_a_command(self, args: str) -> None:
-        self.asked(self.ours.invoke_command("c", args, now=self.now, timeout=3.0))
+        self.asked(self.host.invoke_command("c", args, now=self.now, timeout=3.0))
 
     @rule(args=values)
     def ask_before_a_call(self, args: object) -> None:
-        self.asked(self.ours.intercept_tool_call("id", "bash", args, now=self.now, timeout=2.0))
+        self.asked(self.host.intercept_tool_call("id", "bash", args, now=self.now, timeout=2.0))
 
     @rule(said=text)
     def ask_before_a_message(self, said: str) -> None:
-        self.asked(self.ours.intercept_assistant_message(said, now=self.now, timeout=2.0))
+        self.asked(self.host.intercept_assistant_message(said, now=self.now, timeout=2.0))
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
         call = self.waiting.pop(data.draw(st.sampled_from(sorted(self.waiting))))
-        assert self.ours.forget(call)
+        assert self.host.forget(call)
         self.given_up.add(call.id)
 
     @rule(seconds=st.floats(0, 4))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        for event in self.ours.expire(self.now):
+        for event in self.host.expire(self.now):
             assert isinstance(event, zot_events.Expired)
             assert event.call.deadline <= self.now
             assert self.waiting.pop(event.call.id) is event.call
@@ -183,7 +183,7 @@ class Talk(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def deliver_to_guest(self, count: int) -> None:
         run, self.to_guest = b"".join(self.to_guest[:count]), self.to_guest[count:]
-        for event in self.theirs.receive(run):
+        for event in self.peer.receive(run):
             assert isinstance(event, peer_side.ToolCalled | peer_side.CommandInvoked | peer_side.Intercepted)
             self.open.append(event)
 
@@ -193,18 +193,18 @@ class Talk(RuleBasedStateMachine):
         request = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
         for again in (False, True):
             if isinstance(request, peer_side.ToolCalled):
-                frame = self.theirs.answer_tool(request.id, [ContentBlock("text", said)], is_error=block)
+                frame = self.peer.answer_tool(request.id, [ContentBlock("text", said)], is_error=block)
             elif isinstance(request, peer_side.CommandInvoked):
-                frame = self.theirs.answer_command(request.id, "display", display=said)
+                frame = self.peer.answer_command(request.id, "display", display=said)
             else:
-                frame = self.theirs.answer_intercept(request.id, block=block, reason=said)
+                frame = self.peer.answer_intercept(request.id, block=block, reason=said)
             assert (frame is None) is again  # exactly once
             if frame is not None:
                 self.to_host.append(frame)
 
     @rule(said=text)
     def notify(self, said: str) -> None:
-        self.to_host.append(self.theirs.notify("info", said))
+        self.to_host.append(self.peer.notify("info", said))
 
     @rule(count=st.integers(1, 4))
     def deliver_some_to_host(self, count: int) -> None:
@@ -212,7 +212,7 @@ class Talk(RuleBasedStateMachine):
 
     def deliver_to_host(self, count: int = 2) -> None:
         run, self.to_host = self.to_host[:count], self.to_host[count:]
-        events = self.ours.receive(b"".join(run))
+        events = self.host.receive(b"".join(run))
         assert len(events) == len(run)  # nothing is lost
         for event in events:
             match event:
@@ -226,15 +226,15 @@ class Talk(RuleBasedStateMachine):
 
     @invariant()
     def what_waits_is_known(self) -> None:
-        assert all(self.ours.waits_for(call) for call in self.waiting.values())
+        assert all(self.host.waits_for(call) for call in self.waiting.values())
         deadlines = [call.deadline for call in self.waiting.values() if call.timeout is not None]
-        assert self.ours.next_deadline() == min(deadlines, default=None)
+        assert self.host.next_deadline() == min(deadlines, default=None)
 
     def teardown(self) -> None:
         self.deliver_to_guest(len(self.to_guest))
-        assert [request.id for request in self.theirs.lose()] == [request.id for request in self.open]
+        assert [request.id for request in self.peer.lose()] == [request.id for request in self.open]
         self.deliver_to_host(len(self.to_host))
-        assert {call.id for call in self.ours.lose()} == self.waiting.keys()
+        assert {call.id for call in self.host.lose()} == self.waiting.keys()
 
 
 @pytest.mark.req("zot.rule.3.1-ids")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serai.policy.commands.command_pattern import CommandPattern
-from serai.policy.commands.reader import read_command
+from serai.policy.commands.reader import CommandPattern, read_command
 
 RM = CommandPattern("rm *")
 

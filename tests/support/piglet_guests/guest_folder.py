@@ -12,8 +12,6 @@ from typing import Any, Literal
 
 from tests.support.piglet_guests.steps import Step
 
-__all__ = ["Answer", "Offer", "interceptor", "offer", "write"]
-
 # What a handler answers: a text says what its kind makes of a text, a list are steps, and all else is the result as it is.
 Answer = str | list[Step] | Mapping[str, Any] | int | bool | None
 Offered = Mapping[str, "Answer | Offer"]

@@ -5,29 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = [
-    "FAULTS",
-    "Step",
-    "ask",
-    "crash",
-    "delta",
-    "echo",
-    "fail",
-    "fault",
-    "hear",
-    "note",
-    "publish",
-    "relay",
-    "result",
-    "say",
-    "seen",
-    "subscribe",
-    "tell",
-    "throw",
-    "wait",
-    "where",
-]
-
 Step = dict[str, Any]
 Path = str | os.PathLike[str]
 

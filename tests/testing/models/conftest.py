@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from serai.testing.models.server import FakeModels
-from tests.testing.models.helpers import Clients
+from tests.support.model_clients import Clients
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from serai.errors import Closed
 from serai.limits import Limits
 from serai.testing.models.connection import Connection
 from serai.testing.models.server import FakeModels
-from tests.testing.models.helpers import APIS, PATHS, Api, Clients, body, chunks, dial, raw, request_bytes
+from tests.support.model_clients import APIS, PATHS, Api, Clients, body, chunks, dial, request_bytes, send_raw
 
 pytestmark = pytest.mark.loops
 
@@ -57,9 +57,9 @@ async def test_requests_are_kept_for_the_test_to_look_at(server: FakeModels, cli
     [seen] = server.requests
     assert (seen.method, seen.path, seen.body["messages"][0]["content"]) == ("POST", "/v1/messages", "hello")
     assert seen.headers["user-agent"].startswith("AsyncAnthropic")
-    await raw(server, "/v1/messages?beta=true", b"{no json")
+    await send_raw(server, "/v1/messages?beta=true", b"{no json")
     assert (server.requests[-1].path, server.requests[-1].query, server.requests[-1].body) == ("/v1/messages", "beta=true", None)
-    await raw(server, "/v1beta/models/x?alt=sse&key=secret", {})
+    await send_raw(server, "/v1beta/models/x?alt=sse&key=secret", {})
     assert server.requests[-1].query == "alt=sse&key=***"
 
 
@@ -118,8 +118,8 @@ async def test_who_asks_for_the_head_gets_it_alone_and_goes_on(server: FakeModel
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_same_request_gets_the_same_bytes(server: FakeModels, api: Api, stream: bool) -> None:
     request = body(api, ">> think so\n>> say hello\n>> call read {}", stream=stream, tools=("read",))
-    first, second = [await raw(server, PATHS[api], request) for _ in range(2)]
-    other = await raw(server, PATHS[api], request | {"model": "another"})
+    first, second = [await send_raw(server, PATHS[api], request) for _ in range(2)]
+    other = await send_raw(server, PATHS[api], request | {"model": "another"})
     assert first == second
     assert first[0] == 200
     assert first != other
@@ -143,7 +143,7 @@ async def test_a_client_that_reads_nothing_makes_the_stream_wait(server: FakeMod
     writer.write(request_bytes("/v1/messages", body("anthropic", ">> repeat 50000000 say x ", stream=True)))
     await reader.read(1)
     await server.until(lambda: server.open == 1)
-    other = await raw(server, "/v1/models", b"", method="GET")  # meanwhile others are served
+    other = await send_raw(server, "/v1/models", b"", method="GET")  # meanwhile others are served
     assert other[0] == 200
     writer.transport.abort()
     await server.until(lambda: server.open == 0)
@@ -161,12 +161,12 @@ async def test_what_is_no_request_gets_a_status_and_the_end_of_its_connection(se
 @pytest.mark.req("resident.fakes.bounds")
 async def test_a_request_that_is_too_long_is_refused() -> None:
     async with FakeModels(limits=Limits().but(frame=1000)) as server:
-        assert (await raw(server, "/v1/messages", b"x" * 1001))[0] == 413
-        assert (await raw(server, "/v1/messages", b"x" * 1000))[0] == 400
+        assert (await send_raw(server, "/v1/messages", b"x" * 1001))[0] == 413
+        assert (await send_raw(server, "/v1/messages", b"x" * 1000))[0] == 400
         assert len(server.requests) == 1
 
 
-async def ended(reader: asyncio.StreamReader) -> bool:
+async def has_ended(reader: asyncio.StreamReader) -> bool:
     """The end of a connection without a word: told as such, or as a reset."""
     try:
         return await reader.read() == b""
@@ -182,7 +182,7 @@ async def test_a_client_that_says_nothing_or_half_is_not_waited_for(sent: bytes)
     async with FakeModels(limits=Limits().but(call=0.05, hello=0.05)) as server:
         reader, writer = await dial(server)
         writer.write(sent)
-        assert await ended(reader)
+        assert await has_ended(reader)
         await server.until(lambda: server.connections == 0)
         writer.close()
 
@@ -203,7 +203,7 @@ async def test_a_hundred_connections_are_enough(server: FakeModels) -> None:
     made = [await dial(server) for _ in range(100)]
     await server.until(lambda: server.connections == 100)
     reader, writer = await dial(server)
-    assert await ended(reader)
+    assert await has_ended(reader)
     assert server.connections == 100
     for _, one in [*made, (reader, writer)]:
         one.close()
@@ -225,11 +225,11 @@ async def test_requests_on_one_connection_are_answered_in_order(server: FakeMode
 
 
 async def test_nobody_there_is_a_404_of_the_api(server: FakeModels) -> None:
-    status, _, told = await raw(server, "/v1/poems", {})
+    status, _, told = await send_raw(server, "/v1/poems", {})
     assert (status, json.loads(told)["error"]["message"]) == (404, "there is no POST /v1/poems here")
-    status, _, told = await raw(server, "/v1/messages/batches", {})
+    status, _, told = await send_raw(server, "/v1/messages/batches", {})
     assert (status, json.loads(told)["error"]["type"]) == (404, "not_found_error")
-    assert (await raw(server, "/v1/models", b"", method="HEAD"))[0] == 404
+    assert (await send_raw(server, "/v1/models", b"", method="HEAD"))[0] == 404
 
 
 @pytest.mark.req("resident.fakes.closing")

@@ -1,4 +1,4 @@
-"""Whether a process has been silent for too long (spec agents 2.14, 7.35)."""
+"""What a driver watches of an agent's process: whether it is silent for too long (spec agents 2.14, 7.35), and its stderr."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Literal
 
-from serai.limits import Limits
+from serai.limits import AgentLimits
 
 _LINE = 65536
 
@@ -15,7 +15,7 @@ _LINE = 65536
 class SilenceTimer:
     """From its start to its first frame, and between the frames of a turn."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: AgentLimits) -> None:
         self._limits = limits
         self.first_by = 0.0  # when it must have said something; 0: it has
         self._last = 0.0
@@ -26,17 +26,17 @@ class SilenceTimer:
         self.first_by = monotonic() + self._limits.agent_first
         return self.first_by
 
-    def heard(self) -> None:
+    def record_activity(self) -> None:
         self.first_by = 0.0
         self._last = monotonic()
         self._stalled = False
 
-    def turn(self) -> float:
+    def start_turn(self) -> float:
         """A turn begins now; when to look."""
         self._last, self._stalled = monotonic(), False
         return self._last + self._limits.agent_silent
 
-    def look(self, now: float, *, playing: bool, asking: bool) -> tuple[Literal["", "mute", "stalled"], float | None]:
+    def check(self, now: float, *, playing: bool, asking: bool) -> tuple[Literal["", "mute", "stalled"], float | None]:
         """What is wrong, and when to look again. While somebody is asked it waits for us, and not the other way round."""
         if self.first_by and now >= self.first_by:
             self.first_by = 0.0

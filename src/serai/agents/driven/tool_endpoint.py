@@ -33,7 +33,7 @@ from serai.agents.tool_results import fit_for_model
 from serai.dialects.mcp.events import Called, Cancelled, PeerEvent, Reply
 from serai.dialects.mcp.peer_side import PeerSide
 from serai.errors import Closed, FrameTooBig, NotWritten, PeerGone, SeraiError, SpawnFailed
-from serai.limits import MIB, Limits
+from serai.limits import MIB, AgentLimits
 from serai.model.tools import ToolBox, ToolCall, ToolResult
 from serai.version import __version__
 from serai.wire import jsonrpc
@@ -54,7 +54,7 @@ class EndpointContext:
     agent: str
     name: str
     version: str
-    limits: Limits
+    limits: AgentLimits
     tap: Callable[[], Tap | None] | None
     opens: Callable[[EndpointClient, bytes], bool]
     left: Callable[[EndpointClient], None]
@@ -64,9 +64,9 @@ class EndpointContext:
 class EndpointClient:
     """One connection. It says its token, then it is served; whatever is odd about it ends it alone."""
 
-    def __init__(self, door: EndpointContext, connection: socket.socket) -> None:
-        self._door = door
-        self._limits = door.limits
+    def __init__(self, context: EndpointContext, connection: socket.socket) -> None:
+        self._context = context
+        self._limits = context.limits
         self._connection = connection
         self._descriptor = connection.fileno()
         connection.setblocking(False)
@@ -89,22 +89,22 @@ class EndpointClient:
             self._limits,
             who=self.who,
             on_sent=partial(self._record, "sent"),
-            on_broken=self._broken,
-            why=self._why,
+            on_broken=self._on_broken,
+            why=self._make_closed_error,
         )
 
     @property
     def who(self) -> str:
-        return f"the MCP client of {self._door.agent}"
+        return f"the MCP client of {self._context.agent}"
 
     def start(self) -> None:
         """Read at once: most say who they are in the moment they come."""
-        self._read_on()
-        self._readable()
+        self._start_reading()
+        self._on_readable()
 
-    def tools_changed(self) -> None:
+    def notify_tools_changed(self) -> None:
         """Said once, however often, to one that is behind."""
-        message = None if self._server is None or self._outbox.queued > _WAITS else self._server.list_changed()
+        message = None if self._server is None or self._outbox.queued > _WAITS else self._server.notify_tools_changed()
         if message is not None and not self._eof:
             self._send(message)
 
@@ -120,13 +120,13 @@ class EndpointClient:
         self._held.clear()
         self._outbox.close()
         self._connection.close()
-        self._leave_calls()
+        self._cancel_calls()
         self._tell_tap("ended", Closed("hung up on", who=self.who) if cause is None else cause)
-        self._door.left(self)
+        self._context.left(self)
 
     # -- in ---------------------------------------------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         try:
             data = self._connection.recv(self._limits.read)
         except (BlockingIOError, InterruptedError):
@@ -135,44 +135,44 @@ class EndpointClient:
             self.close(PeerGone(f"reading: {error.strerror}", who=self.who))
             return
         if not data:
-            self._end_of_input()
+            self._on_eof()
             return
         if self._server is None:
-            data = self._admitted(data)
+            data = self._authenticate(data)
         if data:
-            self._hold(self._framer.feed(data))
-            self._work()
+            self._queue_frames(self._framer.feed(data))
+            self._process_held()
 
-    def _admitted(self, data: bytes) -> bytes:
+    def _authenticate(self, data: bytes) -> bytes:
         """What follows the token. Whoever has another one is told nothing."""
         self._word += data
         word, end, rest = self._word.partition(b"\n")
         if not end and len(word) <= _WORD:
             return b""
         self._word = b""
-        if not end or len(word) > _WORD or not self._door.opens(self, word.rstrip(b"\r")):
+        if not end or len(word) > _WORD or not self._context.opens(self, word.rstrip(b"\r")):
             self.close()
             return b""
         self._timer.cancel()
-        self._server = PeerSide(self._door.name, self._door.version, self._door.tools.list)
-        self._tap = None if self._door.tap is None else self._door.tap()
+        self._server = PeerSide(self._context.name, self._context.version, self._context.tools.list)
+        self._tap = None if self._context.tap is None else self._context.tap()
         return rest
 
-    def _hold(self, read: list[bytes | Oversize]) -> None:
+    def _queue_frames(self, read: list[bytes | Oversize]) -> None:
         for item in read:
             self._held += [item] if isinstance(item, Oversize) else BytesIO(item).readlines()
 
-    def _work(self) -> None:
+    def _process_held(self) -> None:
         """Look at what was read, as long as the answers are taken."""
         while self._held and not self._closed and self._outbox.queued <= _WAITS:
             item = self._held.popleft()
             assert self._server is not None
             if isinstance(item, Oversize):
                 self._tell_tap("skipped", item)
-                self._heard(self._server.oversize(item))
+                self._handle_event(self._server.oversize(item))
             elif item.strip():
                 self._record("received", item)
-                self._heard(self._server.receive(item))
+                self._handle_event(self._server.receive(item))
         if self._closed:
             return
         if self._held:
@@ -191,27 +191,27 @@ class EndpointClient:
         finally:
             self._resuming = None
         if not self._eof:
-            self._read_on()
-        self._work()
+            self._start_reading()
+        self._process_held()
 
-    def _end_of_input(self) -> None:
+    def _on_eof(self) -> None:
         """It says no more. What it asked is still looked at, and what is ready is still sent; what runs has lost its asker."""
         self._eof = True
         self._stop_reading()
         if self._server is None:
             self.close()
             return
-        self._hold(self._framer.eof())
-        self._work()
+        self._queue_frames(self._framer.feed_eof())
+        self._process_held()
 
     def _end(self) -> None:
-        self._leave_calls()
-        self._outbox.end()  # `_broken(None)` once all is written
+        self._cancel_calls()
+        self._outbox.end()  # `_on_broken(None)` once all is written
 
-    def _read_on(self) -> None:
+    def _start_reading(self) -> None:
         if not self._reading and not self._closed:
             self._reading = True
-            self._loop.add_reader(self._descriptor, self._readable)
+            self._loop.add_reader(self._descriptor, self._on_readable)
 
     def _stop_reading(self) -> None:
         if self._reading:
@@ -220,41 +220,41 @@ class EndpointClient:
 
     # -- calls ------------------------------------------------------------------------------------------------------------------
 
-    def _heard(self, heard: PeerEvent) -> None:
+    def _handle_event(self, heard: PeerEvent) -> None:
         match heard:
             case Reply(message=message):
                 self._send(message)
             case Called():
-                self._begin(heard)
+                self._start_call(heard)
             case Cancelled(id=id):
                 if (task := self._tasks.get(id)) is not None:
                     task.cancel()
 
-    def _begin(self, called: Called) -> None:
+    def _start_call(self, called: Called) -> None:
         assert self._server is not None
         if len(self._tasks) >= self._limits.requests:
             why = f"{len(self._tasks)} calls run already (limit requests)"
             self._answer(called.id, ToolResult.error(why, code="BUSY", hint="wait for some of them"))
             return
-        task = self._loop.create_task(self._run(called), name=f"{self._door.agent} {called.name}")
+        task = self._loop.create_task(self._run(called), name=f"{self._context.agent} {called.name}")
         self._tasks[called.id] = task
-        self._door.working.add(task)
+        self._context.working.add(task)
         # A callback and not the task itself answers: a task that is cancelled before its first step never runs.
-        task.add_done_callback(lambda task: self._ran(called, task))
+        task.add_done_callback(lambda task: self._on_call_done(called, task))
 
     async def _run(self, called: Called) -> ToolResult:
-        call = ToolCall(called.name, called.arguments, called.tool_use, self._door.agent)
+        call = ToolCall(called.name, called.arguments, called.tool_use, self._context.agent)
         limit = asyncio.timeout(self._limits.call)
         try:
             async with limit:
-                return fit_for_model(await self._door.tools.call(call), self._limits.tool_result)
+                return fit_for_model(await self._context.tools.call(call), self._limits.tool_result)
         except TimeoutError:
             if not limit.expired():
                 raise
             return ToolResult.error(f"{called.name} did not end in {self._limits.call:g} s (limit call)", code="TIMEOUT")
 
-    def _ran(self, called: Called, task: asyncio.Task[ToolResult]) -> None:
-        self._door.working.discard(task)
+    def _on_call_done(self, called: Called, task: asyncio.Task[ToolResult]) -> None:
+        self._context.working.discard(task)
         if self._tasks.get(called.id) is task:
             del self._tasks[called.id]
         if task.cancelled():
@@ -277,7 +277,7 @@ class EndpointClient:
         if message is not None:
             self._send(message, id)
 
-    def _leave_calls(self) -> None:
+    def _cancel_calls(self) -> None:
         """Nobody waits for them any more."""
         if self._server is not None:
             self._server.lose()
@@ -292,14 +292,14 @@ class EndpointClient:
         try:
             self._put(message)
         except FrameTooBig as error:
-            self._put_short(id, error)
+            self._put_refusal(id, error)
         except SeraiError as error:  # it does not read, and too much waits for it
             self.close(error)
 
-    def _put_short(self, id: bytes, error: FrameTooBig) -> None:
+    def _put_refusal(self, id: bytes, error: FrameTooBig) -> None:
         assert self._server is not None
         try:
-            self._put(PeerSide.refusal(id or b"null", jsonrpc.INTERNAL_ERROR, error.message))
+            self._put(PeerSide.build_refusal(id or b"null", jsonrpc.INTERNAL_ERROR, error.message))
         except SeraiError as other:
             self.close(other)
 
@@ -313,7 +313,7 @@ class EndpointClient:
         """Every wait has an end: who takes nothing for a while, although something waits, is hung up on (design rule 6)."""
         taken = self._given - self._outbox.queued
 
-        def look() -> None:
+        def check() -> None:
             self._stalls = None
             if self._closed or not self._outbox.queued:
                 return
@@ -323,12 +323,12 @@ class EndpointClient:
             else:
                 self._watch()
 
-        self._stalls = self._loop.call_later(self._limits.mcp_stall, look)
+        self._stalls = self._loop.call_later(self._limits.mcp_stall, check)
 
-    def _broken(self, error: OSError | None) -> None:
+    def _on_broken(self, error: OSError | None) -> None:
         self.close(PeerGone("hung up" if error is None else f"writing: {error.strerror}", who=self.who))
 
-    def _why(self) -> SeraiError:
+    def _make_closed_error(self) -> SeraiError:
         return Closed("the connection is closed", who=self.who)
 
     # -- the tap ----------------------------------------------------------------------------------------------------------------
@@ -338,16 +338,16 @@ class EndpointClient:
             try:
                 self._tap.frames(direction, monotonic(), run)
             except Exception as error:
-                self._lose_tap(error)
+                self._drop_tap(error)
 
     def _tell_tap(self, method: Literal["skipped", "ended"], what: Oversize | SeraiError) -> None:
         if self._tap is not None:
             try:
                 getattr(self._tap, method)(monotonic(), what)
             except Exception as error:
-                self._lose_tap(error)
+                self._drop_tap(error)
 
-    def _lose_tap(self, error: Exception) -> None:
+    def _drop_tap(self, error: Exception) -> None:
         log.error("%s: its tap failed and is not called again", self.who, exc_info=error)
         self._tap = None
 
@@ -365,7 +365,7 @@ class EndpointCommand(NamedTuple):
     argv: list[str]
     env: dict[str, str]
 
-    def entry(self) -> dict[str, Any]:
+    def to_entry(self) -> dict[str, Any]:
         """The server in the words of most agents' configurations. It has the token in it: for a file, never for a command line."""
         return {"type": "stdio", "command": self.argv[0], "args": self.argv[1:], "env": self.env}
 
@@ -379,26 +379,26 @@ class ToolEndpoint:
         *,
         agent: str,
         name: str = "serai",
-        limits: Limits | None = None,
+        limits: AgentLimits | None = None,
         environ: Mapping[str, str] = os.environ,
         tap: Callable[[], Tap | None] | None = None,
     ) -> None:
-        self.limits = Limits() if limits is None else limits
-        self._door = EndpointContext(
+        self.limits = AgentLimits() if limits is None else limits
+        self._context = EndpointContext(
             tools=tools,
             agent=agent,
             name=name,
             version=__version__,
             limits=self.limits,
             tap=tap,
-            opens=self._opens,
-            left=self._left,
+            opens=self._admit,
+            left=self._remove_client,
         )
         self._environ = environ
         self._token = secrets.token_urlsafe(32)
         self._user = os.geteuid()
         self._listener: socket.socket | None = None
-        self._strangers: dict[EndpointClient, None] = {}  # who has shown no token yet, the oldest first
+        self._unverified: dict[EndpointClient, None] = {}  # who has shown no token yet, the oldest first
         self._clients: dict[EndpointClient, None] = {}
         self._closed = False
         self.folder = ""
@@ -412,13 +412,13 @@ class ToolEndpoint:
 
     async def open(self) -> Self:
         if self._closed or self._listener is not None:
-            raise Closed("an MCP endpoint is opened once", who=self._door.agent)
+            raise Closed("an MCP endpoint is opened once", who=self._context.agent)
         if not sys.executable:
             raise SpawnFailed("no interpreter for `serai mcp-attach`: Python does not know its own", who="serai mcp-attach")
-        self.folder = _folder(self._environ)
+        self.folder = _make_folder(self._environ)
         try:
-            self._listener = _listener(self.path)
-            _write(self.config, json.dumps({"mcpServers": {self._door.name: self.launch.entry()}}))
+            self._listener = _open_listener(self.path)
+            _write(self.config, json.dumps({"mcpServers": {self._context.name: self.launch.to_entry()}}))
         except OSError as error:
             await self.close()
             raise NotWritten(f"no socket can be made: {error.strerror}", who=self.folder) from None
@@ -445,10 +445,10 @@ class ToolEndpoint:
         """How many are let in."""
         return len(self._clients)
 
-    def tools_changed(self) -> None:
+    def notify_tools_changed(self) -> None:
         """Tell everybody who is there that the tools are others now."""
         for client in list(self._clients):
-            client.tools_changed()
+            client.notify_tools_changed()
 
     async def close(self) -> None:
         """Hang up on everybody, let their calls end, and remove socket and folder. Idempotent."""
@@ -457,11 +457,11 @@ class ToolEndpoint:
             asyncio.get_running_loop().remove_reader(self._listener.fileno())
             self._listener.close()
             self._listener = None
-        for client in [*self._strangers, *self._clients]:
+        for client in [*self._unverified, *self._clients]:
             client.close()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
-        if working := self._door.working - {asyncio.current_task()}:  # one of them may be what closes us
+        if working := self._context.working - {asyncio.current_task()}:  # one of them may be what closes us
             await asyncio.wait(working, timeout=self.limits.drain)
 
     # -- who comes, and who goes ------------------------------------------------------------------------------------------------
@@ -479,57 +479,58 @@ class ToolEndpoint:
                     self._pause(error)
                     return
                 continue
-            self._came(connection)
+            self._add_unverified(connection)
 
-    def _came(self, connection: socket.socket) -> None:
-        if self._user_of(connection) != self._user:
+    def _add_unverified(self, connection: socket.socket) -> None:
+        if self._get_peer_user(connection) != self._user:
             self.refused += 1
             connection.close()
             return
-        if len(self._strangers) >= self.limits.mcp_clients:  # who says at once who it is is never one of these
-            next(iter(self._strangers)).close()
-        client = EndpointClient(self._door, connection)
-        self._strangers[client] = None
+        if len(self._unverified) >= self.limits.mcp_clients:  # who says at once who it is is never one of these
+            next(iter(self._unverified)).close()
+        client = EndpointClient(self._context, connection)
+        self._unverified[client] = None
         client.start()
 
     @staticmethod
-    def _user_of(connection: socket.socket) -> int:
+    def _get_peer_user(connection: socket.socket) -> int:
         size = struct.calcsize("3i")
         _pid, user, _group = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
         return int(user)
 
-    def _opens(self, client: EndpointClient, word: bytes) -> bool:
+    def _admit(self, client: EndpointClient, word: bytes) -> bool:
         """Whether this word lets it in."""
         if not hmac.compare_digest(word, self._token.encode()):
             return False
         if len(self._clients) >= self.limits.mcp_clients:
-            log.warning("%d MCP clients of %s are there already; another one is not let in", len(self._clients), self._door.agent)
+            who = self._context.agent
+            log.warning("%d MCP clients of %s are there already; another one is not let in", len(self._clients), who)
             return False
-        del self._strangers[client]
+        del self._unverified[client]
         self._clients[client] = None
         return True
 
-    def _left(self, client: EndpointClient) -> None:
-        if client in self._strangers:
+    def _remove_client(self, client: EndpointClient) -> None:
+        if client in self._unverified:
             self.refused += 1
-        self._strangers.pop(client, None)
+        self._unverified.pop(client, None)
         self._clients.pop(client, None)
 
     def _pause(self, error: OSError) -> None:
         """The machine has no room for a connection: without a pause we would be told of it without end."""
-        log.warning("the MCP endpoint of %s can take nobody in: %s", self._door.agent, error.strerror)
+        log.warning("the MCP endpoint of %s can take nobody in: %s", self._context.agent, error.strerror)
         loop, listener = asyncio.get_running_loop(), self._listener
         assert listener is not None
         loop.remove_reader(listener.fileno())
 
-        def again() -> None:
+        def resume() -> None:
             if self._listener is not None:
                 loop.add_reader(self._listener.fileno(), self._accept)
 
-        loop.call_later(_AGAIN, again)
+        loop.call_later(_AGAIN, resume)
 
 
-def _folder(environ: Mapping[str, str]) -> str:
+def _make_folder(environ: Mapping[str, str]) -> str:
     """A new folder for this user alone, with a path short enough for a socket in it."""
     why = "no path is short enough for a socket"
     shortest = "/tmp"  # noqa: S108  (the new folder in it is closed to others)
@@ -545,7 +546,7 @@ def _folder(environ: Mapping[str, str]) -> str:
     )
 
 
-def _listener(path: str) -> socket.socket:
+def _open_listener(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.setblocking(False)

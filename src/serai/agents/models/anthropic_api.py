@@ -9,20 +9,20 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.models.api_mapping import (
+from serai.agents.models.api_provider import (
     AnswerBuilder,
     AnswerPart,
+    ApiProvider,
     Json,
     ToolNameMap,
-    answer_tokens,
-    in_order,
-    kept_blocks,
-    object_of,
-    safe_id,
-    schema_of,
+    build_schema,
+    clean_id,
+    get_max_tokens,
+    iter_parts,
+    iter_sendable_blocks,
+    to_object,
 )
-from serai.agents.models.api_provider import ApiProvider
-from serai.agents.models.endpoint_errors import EndpointErrors
+from serai.agents.models.http_client import EndpointErrors
 from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import Block, ImageBlock, ToolCall
@@ -48,42 +48,42 @@ class Anthropic(ApiProvider):
     sdk = "anthropic"
     path = "/v1/messages"
 
-    def folding(self, request: ModelRequest, failures: EndpointErrors) -> AnthropicDecoder:
+    def make_decoder(self, request: ModelRequest, failures: EndpointErrors) -> AnthropicDecoder:
         return AnthropicDecoder(AnswerBuilder(request, failures))
 
-    def body(self, request: ModelRequest) -> Json:
-        return body_of(request)
+    def build_body(self, request: ModelRequest) -> Json:
+        return encode_request(request)
 
-    def client(self, sdk: Any, options: Json) -> Any:
+    def make_client(self, sdk: Any, options: Json) -> Any:
         client = sdk.AsyncAnthropic(**options, open_telemetry={"traces": False, "propagation": False})
         client.webhook_key = None
         return client
 
 
-def body_of(request: ModelRequest) -> Json:
+def encode_request(request: ModelRequest) -> Json:
     """The request, with marks where its beginning may be kept for the next one: tools, system prompt, history."""
     names = ToolNameMap(request.tools)
     body: Json = {
         "model": request.model.id,
-        "max_tokens": answer_tokens(request) or _ANSWER,
-        "messages": _marked(list(_messages(request, names))),
+        "max_tokens": get_max_tokens(request) or _ANSWER,
+        "messages": _mark_cached(list(_iter_messages(request, names))),
         "stream": True,
     }
     if request.system.strip():
         body["system"] = [{"type": "text", "text": request.system, "cache_control": _CACHED}]
     if request.tools:
         body["tools"] = [
-            {"name": names.out(tool.name), "description": tool.description, "input_schema": schema_of(tool)}
+            {"name": names.encode(tool.name), "description": tool.description, "input_schema": build_schema(tool)}
             for tool in request.tools
         ]
         body["tools"][-1]["cache_control"] = _CACHED
-    thinking = _thinking(request, body["max_tokens"])
+    thinking = _encode_thinking(request, body["max_tokens"])
     if request.options.temperature is not None and not thinking:  # who thinks chooses no temperature
         body["temperature"] = request.options.temperature
     return body | thinking
 
 
-def _thinking(request: ModelRequest, max_tokens: int) -> Json:
+def _encode_thinking(request: ModelRequest, max_tokens: int) -> Json:
     level = request.options.thinking
     if level == "off" or not request.model.reasoning:
         return {}
@@ -93,42 +93,42 @@ def _thinking(request: ModelRequest, max_tokens: int) -> Json:
     return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget >= _LEAST_BUDGET else {}
 
 
-def _messages(request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
+def _iter_messages(request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
     """The conversation; results and texts that follow each other are one message, the results first, as the API wants it."""
     results: list[Json] = []
     said: list[Json] = []
     for message in request.messages:
         if message.role == "tool":
-            results.append(_result(message))
+            results.append(_encode_result(message))
         elif message.role == "user":
-            said.extend(_blocks(message.content))
+            said.extend(_iter_blocks(message.content))
         else:
             if results or said:
                 yield {"role": "user", "content": [*results, *said]}
                 results, said = [], []
-            if parts := list(_answer(message, request, names)):
+            if parts := list(_iter_answer(message, request, names)):
                 yield {"role": "assistant", "content": parts}
     if results or said:
         yield {"role": "user", "content": [*results, *said]}
 
 
-def _answer(message: ModelMessage, request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
-    for part in in_order(message, request.model):
+def _iter_answer(message: ModelMessage, request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
+    for part in iter_parts(message, request.model):
         if isinstance(part, ToolCall):
-            yield {"type": "tool_use", "id": safe_id(part.id), "name": names.out(part.name), "input": object_of(part)}
+            yield {"type": "tool_use", "id": clean_id(part.id), "name": names.encode(part.name), "input": to_object(part)}
         elif isinstance(part, dict):
             yield part
         elif part.text.strip():
             yield {"type": "text", "text": part.text}
 
 
-def _result(message: ModelMessage) -> Json:
-    result: Json = {"type": "tool_result", "tool_use_id": safe_id(message.call_id), "content": list(_blocks(message.content))}
+def _encode_result(message: ModelMessage) -> Json:
+    result: Json = {"type": "tool_result", "tool_use_id": clean_id(message.call_id), "content": list(_iter_blocks(message.content))}
     return result | {"is_error": True} if message.is_error else result
 
 
-def _blocks(content: Iterable[Block]) -> Iterator[Json]:
-    for block in kept_blocks(content):
+def _iter_blocks(content: Iterable[Block]) -> Iterator[Json]:
+    for block in iter_sendable_blocks(content):
         if isinstance(block, ImageBlock):
             data = base64.b64encode(block.data).decode()
             yield {"type": "image", "source": {"type": "base64", "media_type": block.mime or "image/png", "data": data}}
@@ -136,7 +136,7 @@ def _blocks(content: Iterable[Block]) -> Iterator[Json]:
             yield {"type": "text", "text": block.text}
 
 
-def _marked(messages: list[Json]) -> list[Json]:
+def _mark_cached(messages: list[Json]) -> list[Json]:
     """The newest two messages of the user's side end what may be kept: this request writes one, and reads the other."""
     users = [message for message in messages if message["role"] == "user"]
     for message in users[-2:]:
@@ -185,22 +185,22 @@ class AnthropicDecoder:
         self._parts: dict[int, AnswerPart] = {}
         self._signatures: dict[int, list[str]] = {}
 
-    def take(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         event = _decode(data)
         match event.type:
             case "content_block_delta":
-                self._delta(event)
+                self._add_delta(event)
             case "content_block_start":
                 self.answer.grow(len(data))  # it may hold much that is never a piece of text
                 self._start(event.index, event.content_block or {})
             case "content_block_stop":
-                self._signed(event.index)
+                self._add_signature(event.index)
             case "message_start" | "message_delta":
-                self._tell(event)
+                self._update_answer(event)
             case "message_stop":
                 self.answer.complete = True
             case "error":
-                raise self.answer.failures.in_stream(event.error)
+                raise self.answer.failures.build_event_error(event.error)
             case _:  # ping, and what is not known yet
                 pass
 
@@ -221,7 +221,7 @@ class AnthropicDecoder:
             case kind:
                 answer.begin("other", name=str(kind), kept=block)
 
-    def _delta(self, event: _Event) -> None:
+    def _add_delta(self, event: _Event) -> None:
         part, delta = self._parts.get(event.index), event.delta
         if part is None or delta is None:
             return
@@ -236,13 +236,13 @@ class AnthropicDecoder:
                 self.answer.grow(len(delta.signature))
                 self._signatures.setdefault(event.index, []).append(delta.signature)
 
-    def _signed(self, index: int) -> None:
+    def _add_signature(self, index: int) -> None:
         """Thinking is sent again with its signature; without one the API would not take it back."""
         if signature := self._signatures.pop(index, None):
             part = self._parts[index]
             part.kept = {"type": "thinking", "thinking": part.text, "signature": "".join(signature)}
 
-    def _tell(self, event: _Event) -> None:
+    def _update_answer(self, event: _Event) -> None:
         used = event.usage or (event.message.usage if event.message else None)
         if used is not None:  # later ones are cumulative; what they leave out stands as it was
             now = self.answer.usage

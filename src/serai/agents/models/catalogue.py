@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serai import paths
-from serai.agents.models.http_client import address, checked
+from serai.agents.models.http_client import check_headers, split_address
 from serai.errors import BadSettings, NoModel
 from serai.model.provider import Cost, Model
 
@@ -60,10 +60,10 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a model has an id, without spaces around it")
         _check_tokens(self.context_window, self.max_tokens)
         if self.base_url:
-            address(self.base_url)
-        checked(self.headers)
+            split_address(self.base_url)
+        check_headers(self.headers)
 
-    def model(self) -> Model:
+    def to_model(self) -> Model:
         api = self.api or "openai"  # one of nobody's: a guest may stream it, else it is meant as compatible (spec piglet 6.5)
         cost = Cost(self.cost.input, self.cost.output, self.cost.cache_read, self.cost.cache_write)
         provider = self.provider or (api if api in ("anthropic", "parrot") else "openai")
@@ -92,14 +92,14 @@ class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         _check_tokens(self.context_window, self.max_tokens)
 
-    def over(self, model: Model) -> Model:
-        return msgspec.structs.replace(model, **self._said())
+    def apply(self, model: Model) -> Model:
+        return msgspec.structs.replace(model, **self._get_changes())
 
-    def then(self, later: Override) -> Override:
+    def merge(self, later: Override) -> Override:
         """Both in one: the later one counts where it says something."""
-        return msgspec.structs.replace(self, **later._said())
+        return msgspec.structs.replace(self, **later._get_changes())
 
-    def _said(self) -> dict[str, Any]:
+    def _get_changes(self) -> dict[str, Any]:
         return {field: value for field in ("name", "context_window", "max_tokens") if (value := getattr(self, field))}
 
 
@@ -143,15 +143,15 @@ class Catalogue:
     def with_overrides(self, overrides: Iterable[Override]) -> Catalogue:
         """With these things changed; one of a key that is not there changes nothing."""
         found = {model.key.lower(): model for model in self.models}
-        for key, override in merged(overrides).items():
+        for key, override in merge_overrides(overrides).items():
             if key in found:
-                found[key] = override.over(found[key])
+                found[key] = override.apply(found[key])
         return Catalogue(tuple(found.values()))
 
     @classmethod
-    def built_in(cls) -> Catalogue:
+    def load_built_in(cls) -> Catalogue:
         text = resources.files("serai.agents.models").joinpath("catalogue.toml").read_text("utf-8")
-        return cls(()).with_models(read(text, who="catalogue.toml").models)
+        return cls(()).with_models(parse_catalogue(text, who="catalogue.toml").models)
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Catalogue:
@@ -161,30 +161,30 @@ class Catalogue:
             with open(path, "rb") as file:
                 content = file.read(_LONGEST + 1)
         except FileNotFoundError:
-            return cls.built_in()
+            return cls.load_built_in()
         except OSError as error:
             raise BadSettings(str(error), who=path) from None
-        written = read(content, who=path)
-        return cls.built_in().with_models(written.models).with_overrides(written.overrides)
+        written = parse_catalogue(content, who=path)
+        return cls.load_built_in().with_models(written.models).with_overrides(written.overrides)
 
 
-def merged(overrides: Iterable[Override]) -> dict[str, Override]:
+def merge_overrides(overrides: Iterable[Override]) -> dict[str, Override]:
     """One for each model, by its key in small letters."""
     found: dict[str, Override] = {}
     for override in overrides:
         key = override.key.lower()
-        found[key] = found[key].then(override) if key in found else override
+        found[key] = found[key].merge(override) if key in found else override
     return found
 
 
-def read(content: str | bytes, *, who: str) -> CatalogueFile:
+def parse_catalogue(content: str | bytes, *, who: str) -> CatalogueFile:
     """What a file says, or `BadSettings` with what is wrong with it."""
     try:
         content = content.encode() if isinstance(content, str) else content
         if len(content) > _LONGEST:
             raise BadSettings(f"it is longer than {_LONGEST} bytes", who=who)
-        file = msgspec.convert(_snaked(tomllib.loads(content.decode())), _File)
-        return CatalogueFile(tuple(entry.model() for entry in file.models), tuple(file.override))
+        file = msgspec.convert(_to_snake_case(tomllib.loads(content.decode())), _File)
+        return CatalogueFile(tuple(entry.to_model() for entry in file.models), tuple(file.override))
     except ValueError as error:  # no UTF-8, no TOML, an unknown key, a value that cannot be: each says which
         fields = ", ".join(_Entry.__struct_fields__)
         hint = f"each of [[models]] has {fields}; each of [[override]] has {', '.join(Override.__struct_fields__)}"
@@ -193,13 +193,13 @@ def read(content: str | bytes, *, who: str) -> CatalogueFile:
         raise BadSettings("it is nested too deep", who=who) from None
 
 
-def _snaked(value: Any) -> Any:
+def _to_snake_case(value: Any) -> Any:
     """With our spelling of the keys that spec piglet 6.5 writes `baseUrl`; the names of headers are nobody's to change."""
     if isinstance(value, list):
-        return [_snaked(item) for item in value]
+        return [_to_snake_case(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {_HUMP.sub(r"_\1", key).lower(): item if key == "headers" else _snaked(item) for key, item in value.items()}
+    return {_HUMP.sub(r"_\1", key).lower(): item if key == "headers" else _to_snake_case(item) for key, item in value.items()}
 
 
 # Where the key of a provider is looked for, in the order in which a model is chosen by them.
@@ -222,7 +222,7 @@ class ModelChoice(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def variables_of(provider: str) -> tuple[str, ...]:
+def list_key_variables(provider: str) -> tuple[str, ...]:
     """The variables that may hold a provider's key: `ACME_API_KEY` for one that we do not know."""
     made = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in provider.upper())
     return KEYS.get(provider.lower(), (f"{made}_API_KEY",))
@@ -233,16 +233,16 @@ def resolve(query: str, catalogue: Catalogue, environ: Mapping[str, str], settin
     wanted = query.strip()
     word = wanted.lower() or "default"
     if word in _WORDS:
-        wanted = _configured(word, environ, settings or {})
+        wanted = _find_configured(word, environ, settings or {})
         if not wanted:
             raise NoModel("resolve provider: no model configured", hint="set SERAI_DEFAULT_MODEL, or name a model")
-    return _found(wanted, catalogue)
+    return _find_model(wanted, catalogue)
 
 
 def choose(query: str, catalogue: Catalogue, environ: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> ModelChoice:
     """The same, and a choice of our own when nothing is asked for or configured: by the keys that are there, else parrot."""
     word = query.strip().lower() or "default"
-    if word not in _WORDS or _configured(word, environ, settings or {}):
+    if word not in _WORDS or _find_configured(word, environ, settings or {}):
         return ModelChoice(resolve(query, catalogue, environ, settings))
     for provider, variables in KEYS.items():
         model = next((model for model in catalogue if model.provider == provider), None)
@@ -257,16 +257,16 @@ def choose(query: str, catalogue: Catalogue, environ: Mapping[str, str], setting
     return ModelChoice(parrot, why)
 
 
-def _configured(word: str, environ: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+def _find_configured(word: str, environ: Mapping[str, str], settings: Mapping[str, Any]) -> str:
     """What the variables and settings say for a word; `small` falls back to the default."""
     setting, variables = _WORDS[word]
     for value in (*(environ.get(name, "") for name in variables), settings.get(setting, "")):
         if isinstance(value, str) and value.strip():
             return value.strip()
-    return _configured("default", environ, settings) if word == "small" else ""
+    return _find_configured("default", environ, settings) if word == "small" else ""
 
 
-def _found(query: str, catalogue: Catalogue) -> Model:
+def _find_model(query: str, catalogue: Catalogue) -> Model:
     """Exact key, exact id, shortest id with that prefix, shortest id or name with it inside; ties go by key. Case is nothing."""
     wanted = query.lower()
     by_id = [(model.id.lower(), model) for model in catalogue]
@@ -280,10 +280,10 @@ def _found(query: str, catalogue: Catalogue) -> Model:
     for step in steps:
         if found := min(step, key=lambda one: (len(one[0]), one[1].key), default=None):
             return found[1]
-    raise NoModel(f"resolve provider: unknown model: {query}", hint=_hint(wanted, catalogue))
+    raise NoModel(f"resolve provider: unknown model: {query}", hint=_build_hint(wanted, catalogue))
 
 
-def _hint(wanted: str, catalogue: Catalogue) -> str:
+def _build_hint(wanted: str, catalogue: Catalogue) -> str:
     names = {text.lower(): model.key for model in catalogue for text in (model.key, model.id, model.name)}
     near = dict.fromkeys(names[name] for name in get_close_matches(wanted[:100], names, n=3, cutoff=0.5))
     if near:

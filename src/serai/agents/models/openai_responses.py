@@ -7,23 +7,23 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.models.api_mapping import (
+from serai.agents.models.api_provider import (
     AnswerBuilder,
     AnswerPart,
+    ApiProvider,
     Json,
     ToolNameMap,
     What,
-    answer_tokens,
-    data_url,
-    in_order,
-    kept_blocks,
-    object_of,
-    safe_id,
-    schema_of,
+    build_schema,
+    clean_id,
+    get_max_tokens,
+    iter_parts,
+    iter_sendable_blocks,
+    to_data_url,
+    to_object,
 )
-from serai.agents.models.api_provider import ApiProvider
-from serai.agents.models.endpoint_errors import EndpointErrors
-from serai.agents.models.openai_chat import client_of, result_text
+from serai.agents.models.http_client import EndpointErrors
+from serai.agents.models.openai_chat import create_client, format_result
 from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, ToolCall
@@ -36,30 +36,30 @@ class OpenAIResponses(ApiProvider):
     sdk = "openai"
     path = "/responses"
 
-    def folding(self, request: ModelRequest, failures: EndpointErrors) -> OpenAIResponsesDecoder:
+    def make_decoder(self, request: ModelRequest, failures: EndpointErrors) -> OpenAIResponsesDecoder:
         return OpenAIResponsesDecoder(AnswerBuilder(request, failures))
 
-    def body(self, request: ModelRequest) -> Json:
-        return body_of(request)
+    def build_body(self, request: ModelRequest) -> Json:
+        return encode_request(request)
 
-    def client(self, sdk: Any, options: Json) -> Any:
-        return client_of(sdk, options)
+    def make_client(self, sdk: Any, options: Json) -> Any:
+        return create_client(sdk, options)
 
 
-def body_of(request: ModelRequest) -> Json:
+def encode_request(request: ModelRequest) -> Json:
     names = ToolNameMap(request.tools)
-    body: Json = {"model": request.model.id, "input": list(_items(request, names)), "stream": True, "store": False}
+    body: Json = {"model": request.model.id, "input": list(_iter_items(request, names)), "stream": True, "store": False}
     if request.system.strip():
         body["instructions"] = request.system
     if request.options.max_tokens:
-        body["max_output_tokens"] = answer_tokens(request)
+        body["max_output_tokens"] = get_max_tokens(request)
     if request.tools:
         body["tools"] = [
             {
                 "type": "function",
-                "name": names.out(tool.name),
+                "name": names.encode(tool.name),
                 "description": tool.description,
-                "parameters": schema_of(tool),
+                "parameters": build_schema(tool),
                 "strict": False,
             }
             for tool in request.tools
@@ -73,39 +73,39 @@ def body_of(request: ModelRequest) -> Json:
     return body
 
 
-def _items(request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
+def _iter_items(request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
     for message in request.messages:
         if message.role == "user":
-            if parts := list(_parts(message)):
+            if parts := list(_iter_parts(message)):
                 yield {"role": "user", "content": parts}
         elif message.role == "tool":
-            yield {"type": "function_call_output", "call_id": safe_id(message.call_id), "output": _output(message)}
+            yield {"type": "function_call_output", "call_id": clean_id(message.call_id), "output": _encode_output(message)}
         else:
-            yield from _answer(message, request, names)
+            yield from _iter_answer(message, request, names)
 
 
-def _answer(message: ModelMessage, request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
-    for part in in_order(message, request.model, same_model=True):  # no other model can read what it has thought
+def _iter_answer(message: ModelMessage, request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
+    for part in iter_parts(message, request.model, same_model=True):  # no other model can read what it has thought
         if isinstance(part, ToolCall):
-            arguments = msgspec.json.encode(object_of(part)).decode()
-            yield {"type": "function_call", "call_id": safe_id(part.id), "name": names.out(part.name), "arguments": arguments}
+            arguments = msgspec.json.encode(to_object(part)).decode()
+            yield {"type": "function_call", "call_id": clean_id(part.id), "name": names.encode(part.name), "arguments": arguments}
         elif isinstance(part, dict):
             yield part
         elif part.text.strip():
             yield {"role": "assistant", "content": part.text}
 
 
-def _parts(message: ModelMessage) -> Iterator[Json]:
-    for block in kept_blocks(message.content):
+def _iter_parts(message: ModelMessage) -> Iterator[Json]:
+    for block in iter_sendable_blocks(message.content):
         if isinstance(block, ImageBlock):
-            yield {"type": "input_image", "image_url": data_url(block), "detail": "auto"}
+            yield {"type": "input_image", "image_url": to_data_url(block), "detail": "auto"}
         else:
             yield {"type": "input_text", "text": block.text}
 
 
-def _output(message: ModelMessage) -> str | list[Json]:
-    images = [part for part in _parts(message) if part["type"] == "input_image"]
-    text = result_text(message)
+def _encode_output(message: ModelMessage) -> str | list[Json]:
+    images = [part for part in _iter_parts(message) if part["type"] == "input_image"]
+    text = format_result(message)
     return [{"type": "input_text", "text": text}, *images] if images else text
 
 
@@ -161,17 +161,17 @@ class OpenAIResponsesDecoder:
         self.answer = answer
         self._parts: dict[int, AnswerPart] = {}
 
-    def take(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         if data.startswith(_DONE):
             return
         event = _decode(data)
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
-                self._delta(event, "text")
+                self._add_delta(event, "text")
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self._delta(event, "thinking")
+                self._add_delta(event, "thinking")
             case "response.function_call_arguments.delta":
-                self._delta(event, "tool_input")
+                self._add_delta(event, "tool_input")
             case "response.reasoning_summary_part.added":
                 part = self._parts.get(event.output_index)
                 if part is not None and part.pieces:
@@ -179,17 +179,17 @@ class OpenAIResponsesDecoder:
             case "response.output_item.added":
                 self._begin(event.output_index, _item(event.item))
             case "response.output_item.done":
-                self._done(event.output_index, event.item)
+                self._finish_item(event.output_index, event.item)
             case "response.completed" | "response.incomplete":
                 self._end(_response(event.response))
             case "response.failed":
-                raise self.answer.failures.in_stream(_response(event.response).error)
+                raise self.answer.failures.build_event_error(_response(event.response).error)
             case "error":
-                raise self.answer.failures.in_stream(event.error or {"message": event.message, "code": event.code})
+                raise self.answer.failures.build_event_error(event.error or {"message": event.message, "code": event.code})
             case _ if event.error:
-                raise self.answer.failures.in_stream(event.error)
+                raise self.answer.failures.build_event_error(event.error)
 
-    def _delta(self, event: _Event, what: What) -> None:
+    def _add_delta(self, event: _Event, what: What) -> None:
         part = self._parts.get(event.output_index)
         if part is None or part.what != what:
             self._parts[event.output_index] = part = self.answer.begin(what)
@@ -203,7 +203,7 @@ class OpenAIResponsesDecoder:
         elif item.type == "reasoning":
             self._parts[index] = self.answer.begin("thinking")
 
-    def _done(self, index: int, raw: msgspec.Raw) -> None:
+    def _finish_item(self, index: int, raw: msgspec.Raw) -> None:
         """A whole item: what was not streamed is taken from it, and a thought as it is to be sent again."""
         item = _item(raw)
         if index not in self._parts:
@@ -214,10 +214,10 @@ class OpenAIResponsesDecoder:
                 self.answer.add(part, item.arguments or "")
             case "reasoning" if part is not None:
                 self.answer.grow(len(bytes(raw)))
-                part.kept = _again(msgspec.json.decode(raw))
+                part.kept = _to_resend(msgspec.json.decode(raw))
             case "message" if part is None:
                 part = self._parts[index] = self.answer.begin("text")
-                self.answer.add(part, _said(item.content))
+                self.answer.add(part, _join_content(item.content))
             case "function_call" | "reasoning" | "message":
                 pass
             case kind:
@@ -226,26 +226,26 @@ class OpenAIResponsesDecoder:
 
     def _end(self, response: _Response) -> None:
         if response.usage is not None:
-            self.answer.usage = _used(response.usage)
+            self.answer.usage = _to_usage(response.usage)
         if response.incomplete_details is not None and response.incomplete_details.reason:
             self.answer.stop = _INCOMPLETE.get(response.incomplete_details.reason, "length")
             self.answer.reason = response.incomplete_details.reason if self.answer.stop == "error" else ""
         self.answer.complete = True
 
 
-def _again(item: Json) -> Json | None:
+def _to_resend(item: Json) -> Json | None:
     """A thought as it may be sent again: without its status, which is the server's; only if it can be read there again."""
     if not item.get("encrypted_content"):
         return None
     return {name: item[name] for name in ("type", "id", "summary", "content", "encrypted_content") if item.get(name) is not None}
 
 
-def _said(content: Any) -> str:
+def _join_content(content: Any) -> str:
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
-def _used(usage: _Usage) -> Usage:
+def _to_usage(usage: _Usage) -> Usage:
     """Their input contains what came from the cache and what went into it; ours does not."""
     details = usage.input_tokens_details or _Details()
     read, written = details.cached_tokens or 0, details.cache_write_tokens or 0

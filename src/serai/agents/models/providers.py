@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from serai.agents.models.catalogue import Catalogue, choose, variables_of
-from serai.agents.models.http_client import address, checked, fits, lines_of
+from serai.agents.models.catalogue import Catalogue, choose, list_key_variables
+from serai.agents.models.http_client import check_headers, fits_header, parse_headers, split_address
 from serai.errors import BadSettings, ModelFailed, NoModel, SeraiError
-from serai.limits import MIB, Limits
+from serai.limits import MIB, AgentLimits
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelProvider, ModelRequest
 
 # api: (module, class, SDK, where it is asked, the variable that changes that)
@@ -45,18 +45,18 @@ class ClosableProvider(Protocol):
     async def close(self) -> None: ...
 
 
-def provider_for(model: Model, *, environ: Mapping[str, str], limits: Limits, key: str | None = None) -> ClosableProvider:
+def create_provider(model: Model, *, environ: Mapping[str, str], limits: AgentLimits, key: str | None = None) -> ClosableProvider:
     """Who streams that model. A missing SDK and a missing key are told here, before any request."""
     if model.api == "parrot":
         from serai.agents.models.parrot import Parrot
 
         return Parrot(limits)
     module, name, *_ = _TABLE.get(model.api, _TABLE["openai"])
-    if find_spec(sdk_of(model)) is None:
-        raise NoModel(f"{model.key} needs the package `{sdk_of(model)}`", hint="pip install 'serai[models]'")
-    way = provider_access(model, environ, key)
+    if find_spec(get_sdk(model)) is None:
+        raise NoModel(f"{model.key} needs the package `{get_sdk(model)}`", hint="pip install 'serai[models]'")
+    way = resolve_access(model, environ, key)
     if not way.ready:
-        hint = f"set {' or '.join(variables_of(model.provider))}"
+        hint = f"set {' or '.join(list_key_variables(model.provider))}"
         raise ModelFailed("there is no key for it", who=model.key, status=401, hint=hint)
 
     from serai.agents.models.api_provider import ModelEndpoint
@@ -92,12 +92,12 @@ class ProviderAccess:
         return bool(self.key) or self.local or any(header.lower() in _AUTHORISING for header in self.headers)
 
 
-def sdk_of(model: Model) -> str:
+def get_sdk(model: Model) -> str:
     """The package that speaks to it; empty when it needs none."""
     return "" if model.api == "parrot" else _TABLE.get(model.api, _TABLE["openai"])[2]
 
 
-def provider_access(model: Model, environ: Mapping[str, str], key: str | None = None) -> ProviderAccess:
+def resolve_access(model: Model, environ: Mapping[str, str], key: str | None = None) -> ProviderAccess:
     """What the model, the variables and a given key say together. Nothing is imported for it, and nobody asked."""
     _, _, sdk, usual, variable = _TABLE.get(model.api, _TABLE["openai"])
     if not model.base_url and model.provider not in ("anthropic", "openai"):
@@ -105,13 +105,13 @@ def provider_access(model: Model, environ: Mapping[str, str], key: str | None = 
         raise BadSettings("it has no address: its key is nobody else's", who=model.key, hint=hint)
     own = model.provider == sdk  # the variables speak of the provider itself, not of who talks like it
     try:
-        base_url, headers = address(model.base_url or (environ.get(variable, "").strip() if own else "") or usual)
-        headers |= checked({**(_of_account(sdk, environ) if own else {}), **model.headers})
+        base_url, headers = split_address(model.base_url or (environ.get(variable, "").strip() if own else "") or usual)
+        headers |= check_headers({**(_build_account_headers(sdk, environ) if own else {}), **model.headers})
     except ValueError as error:
         raise BadSettings(str(error), who=model.key, hint=f"look at models.toml, and at {variable} if it is set") from None
-    variables = variables_of(model.provider)
+    variables = list_key_variables(model.provider)
     used = next((one for one in variables if environ.get(one, "").strip()), variables[0])
-    secret = _checked(environ.get(used, "") if key is None else key, used, model)
+    secret = _check_key(environ.get(used, "") if key is None else key, used, model)
     return ProviderAccess(base_url, headers, is_local(base_url), used, secret)
 
 
@@ -129,16 +129,16 @@ def is_local(url: str) -> bool:
         return False
 
 
-def _of_account(sdk: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _build_account_headers(sdk: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The headers that variables for the SDK ask for."""
     told = {header: environ[name] for name, header in _ACCOUNT.items() if sdk == "openai" and environ.get(name)}
-    return told | lines_of(environ.get(f"{sdk.upper()}_CUSTOM_HEADERS", ""))
+    return told | parse_headers(environ.get(f"{sdk.upper()}_CUSTOM_HEADERS", ""))
 
 
-def _checked(key: str, variable: str, model: Model) -> str:
+def _check_key(key: str, variable: str, model: Model) -> str:
     """The key as it fits into a header. A library's error about one that does not would show it."""
     key = key.strip()
-    if not fits(key):
+    if not fits_header(key):
         raise ModelFailed("its key has characters that no key has", who=model.key, status=401, hint=f"look at {variable}")
     return key
 
@@ -161,17 +161,17 @@ class _List(msgspec.Struct, frozen=True):
 _list = msgspec.json.Decoder(_List)
 
 
-async def probe_local_servers(catalogue: Catalogue, environ: Mapping[str, str], limits: Limits) -> tuple[Model, ...]:
+async def probe_local_servers(catalogue: Catalogue, environ: Mapping[str, str], limits: AgentLimits) -> tuple[Model, ...]:
     """What the servers that the catalogue names have, one model of each as the pattern for the others."""
     servers: dict[str, Model] = {}
     for model in catalogue:
         if model.base_url and model.api.startswith("openai") and is_local(model.base_url):
             servers.setdefault(model.base_url, model)
-    found = await asyncio.gather(*(_served(model, environ, limits) for model in servers.values()))
+    found = await asyncio.gather(*(_probe_server(model, environ, limits) for model in servers.values()))
     return tuple(model for models in found for model in models)
 
 
-async def _served(model: Model, environ: Mapping[str, str], limits: Limits) -> Sequence[Model]:
+async def _probe_server(model: Model, environ: Mapping[str, str], limits: AgentLimits) -> Sequence[Model]:
     try:
         import httpx2
     except ImportError:
@@ -179,7 +179,7 @@ async def _served(model: Model, environ: Mapping[str, str], limits: Limits) -> S
         return ()
     try:
         async with asyncio.timeout(_SECONDS):
-            ids = [one.id for one in _list.decode(await _asked(model, environ, limits)).data[:_MOST]]
+            ids = [one.id for one in _list.decode(await _fetch_models(model, environ, limits)).data[:_MOST]]
     except (SeraiError, httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError, OSError, ValueError) as error:
         log.info("%s does not tell its models: %s", model.provider, type(error).__name__)  # its text may show an address with a key
         return ()
@@ -187,13 +187,13 @@ async def _served(model: Model, environ: Mapping[str, str], limits: Limits) -> S
     return [msgspec.structs.replace(plain, id=id, name=id) for id in dict.fromkeys(ids) if id and id == id.strip()]
 
 
-async def _asked(model: Model, environ: Mapping[str, str], limits: Limits) -> bytes:
-    from serai.agents.models.http_client import http_client
+async def _fetch_models(model: Model, environ: Mapping[str, str], limits: AgentLimits) -> bytes:
+    from serai.agents.models.http_client import make_http_client
 
-    way = provider_access(model, environ)
+    way = resolve_access(model, environ)
     headers = {**({"Authorization": f"Bearer {way.key}"} if way.key else {}), **way.headers}
     async with (
-        http_client(way.base_url, environ, limits, local=True) as client,
+        make_http_client(way.base_url, environ, limits, local=True) as client,
         client.stream("GET", f"{way.base_url.rstrip('/')}/models", headers=headers) as response,
     ):
         response.raise_for_status()
@@ -215,7 +215,7 @@ class ProviderPool:
     """
 
     def __init__(
-        self, environ: Mapping[str, str], settings: Mapping[str, Any], limits: Limits, guests: Guests | None = None
+        self, environ: Mapping[str, str], settings: Mapping[str, Any], limits: AgentLimits, guests: Guests | None = None
     ) -> None:
         self._environ = environ
         self._settings = settings
@@ -224,12 +224,12 @@ class ProviderPool:
         self._providers: dict[tuple[str, str, str], ModelProvider] = {}
         self.found: tuple[Model, ...] = ()  # on servers of this machine (`providers`), for this run
 
-    def catalogue(self) -> Catalogue:
+    def load_catalogue(self) -> Catalogue:
         """As it is written now, and what else was found."""
         written = Catalogue.load(self._environ)
         return written.with_models([model for model in self.found if written.get(model.key) is None])
 
-    def take(
+    def select(
         self, query: str | Model, provider: ModelProvider | None, *, unchecked: bool = False
     ) -> tuple[Model, ModelProvider, str]:
         """The model that is meant, who streams it, and what a person should be told of the choice.
@@ -242,10 +242,10 @@ class ProviderPool:
         elif provider is not None and not query:
             model = Model("unnamed")
         else:
-            chosen = choose(query, self.catalogue(), environ=self._environ, settings=self._settings)
+            chosen = choose(query, self.load_catalogue(), environ=self._environ, settings=self._settings)
             model, notice = chosen.model, chosen.why
         if provider is None:
-            provider = self._own(model) if self._guests is None else FallbackProvider(model, self._guests, self._own)
+            provider = self._get_own(model) if self._guests is None else FallbackProvider(model, self._guests, self._get_own)
             if not unchecked:
                 self.check(model)
         return model, provider, notice
@@ -253,12 +253,12 @@ class ProviderPool:
     def check(self, model: Model) -> None:
         """Raises what is missing for it: its SDK, its key, its address. Nothing is when a guest streams it."""
         if self._guests is None or self._guests(model.api) is None:
-            self._own(model)
+            self._get_own(model)
 
-    def _own(self, model: Model) -> ModelProvider:
+    def _get_own(self, model: Model) -> ModelProvider:
         key = (model.key, model.api, model.base_url)
         if key not in self._providers:
-            self._providers[key] = provider_for(model, environ=self._environ, limits=self._limits)
+            self._providers[key] = create_provider(model, environ=self._environ, limits=self._limits)
         return self._providers[key]
 
     async def close(self) -> None:

@@ -57,7 +57,7 @@ class GuestCompaction:
 
     def open(self, hub: EventHub) -> None:
         self._hub = hub
-        hub.listeners.append(self._heard)
+        hub.listeners.append(self._on_event)
 
     async def close(self) -> None:
         if self._is_working():
@@ -65,7 +65,7 @@ class GuestCompaction:
             self._working.cancel()
             await asyncio.wait([self._working])
 
-    async def now(self) -> MessageCounts:
+    async def compact(self) -> MessageCounts:
         """Have it done, whatever the threshold and earlier failures say. A `SeraiError` says why it was not."""
         if self._is_working():
             raise TurnInFlight("the conversation is being shortened already", who=self._context.asker)
@@ -80,7 +80,7 @@ class GuestCompaction:
             raise Refused("nobody is there any more who wants it")
         return working.result()
 
-    async def finished(self, *, in_step: bool = False) -> bool | None:
+    async def wait_finished(self, *, in_step: bool = False) -> bool | None:
         """Wait for what is under way: whether it shortened the conversation. None: nothing was.
 
         `in_step`: what was over already, but was begun or under way when the latest step settled, counts too.
@@ -93,25 +93,25 @@ class GuestCompaction:
 
     # -- when
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, StepSettled | TurnEnded) and not event.lane:
             asyncio.get_running_loop().call_soon(self._moved.set)  # it is quiet when whoever tells this is done
             if isinstance(event, StepSettled):
-                self._step_settled()
+                self._on_step_settled()
 
-    def _step_settled(self) -> None:
+    def _on_step_settled(self) -> None:
         if not self._is_working():
             self._working = None  # what came of it was for the steps before
             if self._is_due():
-                self._begin().add_done_callback(self._over)
+                self._begin().add_done_callback(self._on_done)
 
     def _is_due(self) -> bool:
         at = self._context.compact_at()
         if self._context.compactor is None or at <= 0 or self.clock() < self._paused:
             return False
-        return len(self._conversation().messages) >= _LEAST and self._sent() >= at
+        return len(self._conversation().messages) >= _LEAST and self._count_sent() >= at
 
-    def _sent(self) -> int:
+    def _count_sent(self) -> int:
         """Tokens that the latest answer was given; with those of its provider's cache, which are counted beside `input`."""
         newest = next((one for one in reversed(self._conversation().messages) if one.role == "assistant"), None)
         if newest is None or newest.made is None:
@@ -122,7 +122,7 @@ class GuestCompaction:
     def _is_working(self) -> bool:
         return self._working is not None and not self._working.done()
 
-    def _over(self, working: asyncio.Task[MessageCounts]) -> None:
+    def _on_done(self, working: asyncio.Task[MessageCounts]) -> None:
         """Of what nobody waits for: who fails again and again is left alone for a while."""
         if working.cancelled():
             return
@@ -135,24 +135,24 @@ class GuestCompaction:
             self._failures = 0
             self._paused = self.clock() + _PAUSE
             text = f"the compactor failed {_FAILURES} times in a row and is not asked for {_PAUSE / 60:g} minutes: {error}"
-            self._tell(NoticeEvent(notice=Notice(text, "warn", "serai")))
+            self._emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
 
     # -- how
 
     def _begin(self) -> asyncio.Task[MessageCounts]:
         old = tuple(self._conversation().messages)
-        work = self._work(old, self._sent())
+        work = self._work(old, self._count_sent())
         self._working = working = asyncio.get_running_loop().create_task(work, name="compact the conversation")
         return working
 
     async def _work(self, old: tuple[ModelMessage, ...], tokens: int) -> MessageCounts:
-        new = await self._asked(old)
+        new = await self._ask_compactor(old)
         while not self._quiet():
             self._moved.clear()
             await self._moved.wait()
-        return self._put(old, new, tokens)
+        return self._apply(old, new, tokens)
 
-    async def _asked(self, old: tuple[ModelMessage, ...]) -> list[ModelMessage]:
+    async def _ask_compactor(self, old: tuple[ModelMessage, ...]) -> list[ModelMessage]:
         compactor, limit = self._context.compactor, self._context.limits.compact
         if compactor is None:
             raise NotCapable("no compactor registered", who=self._context.asker)
@@ -168,19 +168,19 @@ class GuestCompaction:
             raise Refused("it gave no messages")
         return new
 
-    def _put(self, old: tuple[ModelMessage, ...], new: list[ModelMessage], tokens: int) -> MessageCounts:
+    def _apply(self, old: tuple[ModelMessage, ...], new: list[ModelMessage], tokens: int) -> MessageCounts:
         conversation = self._conversation()
         now = conversation.messages
         if len(now) < len(old) or any(one is not other for one, other in zip(old, now, strict=False)):
             raise TurnInFlight("the conversation was changed meanwhile")  # it shrank, or is another one
         counts, messages = MessageCounts(len(now), len(now) - len(old) + len(new)), [*new, *now[len(old) :]]
         if self._hub is not None:
-            self._hub.compacted(tuple(messages), tokens)  # first: what cannot be kept is not done
+            self._hub.report_compaction(tuple(messages), tokens)  # first: what cannot be kept is not done
         conversation.replace(messages)
-        self._tell(Compacted(before=counts.before, after=counts.after, tokens=tokens))
+        self._emit(Compacted(before=counts.before, after=counts.after, tokens=tokens))
         return counts
 
-    def _tell(self, event: Compacted | NoticeEvent) -> None:
+    def _emit(self, event: Compacted | NoticeEvent) -> None:
         try:
             if self._hub is not None:
                 self._hub.emit(event)
@@ -202,41 +202,42 @@ class Compaction:
     """Shortens one conversation."""
 
     def __init__(
-        self, context: RunContext, output: RunOutput, conversation: Conversation, shortening: GuestCompaction | None = None
+        self, context: RunContext, output: RunOutput, conversation: Conversation, compaction: GuestCompaction | None = None
     ) -> None:
-        """`shortening` is a guest's compactor that may be at work on it already."""
-        self._shortening = shortening
+        """`compaction` is a guest's compactor that may be at work on it already."""
+        self._guest_compaction = compaction
         self._context = context
         self._output = output
         self._conversation = conversation
 
-    async def when_needed(self) -> None:
+    async def compact_if_needed(self) -> None:
         """Between two steps, when the model will soon not take it any more."""
         if self._is_full():
-            await self.now(when_full=True)
+            await self.compact(when_full=True)
 
     def _is_full(self) -> bool:
         window = self._context.model.context_window
-        return bool(window) and self._conversation.tokens() > window * _FULL
+        return bool(window) and self._conversation.count_tokens() > window * _FULL
 
-    async def now(self, *, when_full: bool = False) -> bool:
+    async def compact(self, *, when_full: bool = False) -> bool:
         """Whether it is shorter now. `when_full`: not if a guest's compactor, at work already, makes room enough."""
-        done = None if self._shortening is None else await self._shortening.finished(in_step=when_full)  # one at a time
+        guests = self._guest_compaction
+        done = None if guests is None else await guests.wait_finished(in_step=when_full)  # one at a time
         if done and not (when_full and self._is_full()):
             return True
         conversation = self._conversation
         old = list(conversation.messages)
-        tokens = conversation.tokens()
-        asked = [] if done is not None else await self._by_compactor(old)  # who has just failed, or not helped, is not asked again
-        new = asked or await self._by_summary(old)
-        if resident_conversation.tokens(new) >= resident_conversation.tokens(old):
+        tokens = conversation.count_tokens()
+        asked = [] if done is not None else await self._ask_compactor(old)  # who has just failed, or not helped, is not asked again
+        new = asked or await self._summarise(old)
+        if resident_conversation.estimate_tokens(new) >= resident_conversation.estimate_tokens(old):
             return False
-        self._output.compacted(tuple(new), tokens)  # first: what cannot be kept is not done
+        self._output.report_compaction(tuple(new), tokens)  # first: what cannot be kept is not done
         conversation.replace(new)
         self._output.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
         return True
 
-    async def _by_compactor(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+    async def _ask_compactor(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         """Empty when there is none, or it failed."""
         if self._context.compactor is None:
             return []
@@ -245,44 +246,44 @@ class Compaction:
                 return resident_conversation.repair_messages(await self._context.compactor(messages))
         except Exception as error:
             log.warning("the compactor failed: %r", error)
-            self._tell(f"the compactor failed, the conversation is summarised instead: {_words(error)}")
+            self._warn(f"the compactor failed, the conversation is summarised instead: {_format_error(error)}")
             return []
 
-    async def _by_summary(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        cut = self._cut(messages)
+    async def _summarise(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        cut = self._find_cut(messages)
         older, newest = messages[:cut], messages[cut:]
         if not older:
             return messages
         if all(message.role != "user" for message in newest):  # what the person wants now is never only summarised
             newest = [message for message in older[1:] if message.role == "user"][-1:] + newest
         try:
-            summary = await self._summary(older)
+            summary = await self._ask_summary(older)
         except Exception as error:
             log.warning("no summary: %r", error)
-            self._tell(f"the conversation could not be summarised, its oldest part is left out: {_words(error)}")
+            self._warn(f"the conversation could not be summarised, its oldest part is left out: {_format_error(error)}")
             return resident_conversation.repair_messages([*older[:1], *newest])
-        return resident_conversation.repair_messages([resident_conversation.user(_SUMMARY + summary), *newest])
+        return resident_conversation.repair_messages([resident_conversation.build_user_message(_SUMMARY + summary), *newest])
 
-    def _cut(self, messages: Sequence[ModelMessage]) -> int:
+    def _find_cut(self, messages: Sequence[ModelMessage]) -> int:
         """Where the newest part begins: at a message that needs none before it."""
-        room = int(self._context.model.context_window * _KEPT) or resident_conversation.tokens(messages) // 4
+        room = int(self._context.model.context_window * _KEPT) or resident_conversation.estimate_tokens(messages) // 4
         cut, kept = len(messages), 0
         while cut and kept <= room:
             cut -= 1
-            kept += resident_conversation.tokens(messages[cut : cut + 1])
+            kept += resident_conversation.estimate_tokens(messages[cut : cut + 1])
         if kept > room:
             cut += 1
         while cut < len(messages) and messages[cut].role == "tool":
             cut += 1
         return cut
 
-    async def _summary(self, messages: Sequence[ModelMessage]) -> str:
+    async def _ask_summary(self, messages: Sequence[ModelMessage]) -> str:
         context = self._context
         room = int(context.model.context_window * _FULL * 2) or 400_000  # characters; half of what fits, to be safe
-        told = "\n\n".join(map(_told, messages))
+        told = "\n\n".join(map(_format_message, messages))
         if len(told) > room:
             told = told[: room // 2] + "\n\n[…]\n\n" + told[-room // 2 :]
-        prompt = resident_conversation.user(f"{_TASK}\n\n<conversation>\n{told}\n</conversation>")
+        prompt = resident_conversation.build_user_message(f"{_TASK}\n\n<conversation>\n{told}\n</conversation>")
         request = ModelRequest(context.model, (prompt,), options=context.options)
         completion = await ModelCall(RunOutput(), context.limits).get(context.provider, request)
         usage = resident_conversation.with_cost(context.model, completion.usage)
@@ -293,15 +294,15 @@ class Compaction:
             raise ModelFailed("it gave no summary", who=context.model.key)
         return text
 
-    def _tell(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         self._output.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
 
 
-def _words(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _told(message: ModelMessage) -> str:
+def _format_message(message: ModelMessage) -> str:
     """One message for the one who summarises, so that nothing it says looks like somebody else's words."""
     texts = [block.text for block in message.content if isinstance(block, TextBlock)]
     texts += [f"calls {call.name} {call.arguments}" for call in message.calls]

@@ -13,8 +13,8 @@ from itertools import takewhile
 
 import msgspec
 
-from serai.agents.models import api_mapping
-from serai.agents.tool_results import size_of
+from serai.agents.models import api_provider
+from serai.agents.tool_results import measure_json
 from serai.model.events import Usage
 from serai.model.provider import MessageOrigin, Model, ModelMessage
 from serai.model.tools import ImageBlock, TextBlock
@@ -28,16 +28,16 @@ _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_IMAGE = 1500
 
 
-def user(text: str, images: Iterable[ImageBlock] = ()) -> ModelMessage:
+def build_user_message(text: str, images: Iterable[ImageBlock] = ()) -> ModelMessage:
     return ModelMessage("user", ((TextBlock(text),) if text else ()) + tuple(images))
 
 
-def abort_marker(reason: str) -> ModelMessage:
+def build_abort_marker(reason: str) -> ModelMessage:
     """What the model finds of a turn that was ended on purpose; the same as a stored session has."""
-    return user(f"{_MARK}{reason}]")
+    return build_user_message(f"{_MARK}{reason}]")
 
 
-def marks_at_the_end(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+def find_trailing_marks(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Those after which nothing was said."""
     return list(takewhile(_is_mark, reversed(messages)))
 
@@ -47,7 +47,7 @@ def _is_mark(message: ModelMessage) -> bool:
     return isinstance(first, TextBlock) and first.text.startswith(_MARK)
 
 
-def interrupted(call_id: str, made: MessageOrigin | None = None) -> ModelMessage:
+def build_interrupted(call_id: str, made: MessageOrigin | None = None) -> ModelMessage:
     """The result of a call that never came to its end; it is of the time of its call."""
     return ModelMessage("tool", (TextBlock(INTERRUPTED),), call_id=call_id, is_error=True, made=made and MessageOrigin(made.at))
 
@@ -63,14 +63,14 @@ def repair_messages(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
                 owed.remove(message.call_id)
                 found.append(message)
             continue
-        found += (interrupted(id, made) for id in owed)
+        found += (build_interrupted(id, made) for id in owed)
         owed, made = [], message.made
         if message.role == "assistant":
             if not (message.calls or message.content or message.thinking):
                 continue
             owed = list(dict.fromkeys(call.id for call in message.calls))
         found.append(message)
-    found += (interrupted(id, made) for id in owed)
+    found += (build_interrupted(id, made) for id in owed)
     return found
 
 
@@ -87,12 +87,12 @@ def cap_messages(messages: Sequence[ModelMessage], most: int) -> Sequence[ModelM
     return [*repair_messages(messages[:1]), *messages[start:]]
 
 
-def tokens(messages: Iterable[ModelMessage]) -> int:
+def estimate_tokens(messages: Iterable[ModelMessage]) -> int:
     """A guess, for when a model has not told."""
-    return sum(map(_tokens, messages))
+    return sum(map(_estimate_message, messages))
 
 
-def _tokens(message: ModelMessage) -> int:
+def _estimate_message(message: ModelMessage) -> int:
     characters = len(message.thinking)
     images = 0
     for block in message.content:
@@ -101,14 +101,14 @@ def _tokens(message: ModelMessage) -> int:
         elif isinstance(block, ImageBlock):
             images += 1
         else:
-            characters += size_of(block.native)
-    characters += sum(len(call.name) + size_of(call.arguments) for call in message.calls)
+            characters += measure_json(block.native)
+    characters += sum(len(call.name) + measure_json(call.arguments) for call in message.calls)
     return characters // _CHARACTERS_PER_TOKEN + images * _TOKENS_PER_IMAGE + 4
 
 
 def with_cost(model: Model, usage: Usage) -> Usage:
     """With its cost, where the catalogue knows the prices; a provider that tells its own is believed."""
-    return usage if usage.cost_usd is not None else api_mapping.priced(usage, model.cost)
+    return usage if usage.cost_usd is not None else api_provider.add_price(usage, model.cost)
 
 
 def add_usage(first: Usage, second: Usage) -> Usage:
@@ -130,9 +130,9 @@ class Conversation:
     size: int = 0  # tokens of the newest call, as the model counted them
     counted: int = 0  # messages that are in it
 
-    def tokens(self) -> int:
+    def count_tokens(self) -> int:
         """How long it is: as the model counted, and a guess of what came since."""
-        return self.size + tokens(self.messages[self.counted :])
+        return self.size + estimate_tokens(self.messages[self.counted :])
 
     def add(self, message: ModelMessage) -> None:
         """The newest message; one that does not say when it was said was said now."""
@@ -140,7 +140,7 @@ class Conversation:
             message if message.made else msgspec.structs.replace(message, made=MessageOrigin(entries.format_time()))
         )
 
-    def taken(self) -> Usage:
+    def sum_usage(self) -> Usage:
         """What the answers in it took together (spec piglet 7.1)."""
         total = Usage()
         for message in self.messages:
@@ -148,7 +148,7 @@ class Conversation:
                 total = add_usage(total, message.made.usage)
         return total
 
-    def spend(self, usage: Usage) -> None:
+    def record_usage(self, usage: Usage) -> None:
         """The model has answered; its answer is the newest message."""
         self.usage = add_usage(self.usage, usage)
         self.size = usage.input + usage.output + usage.cache_read + usage.cache_write

@@ -30,7 +30,7 @@ log = logging.getLogger("serai.agents")
 _KEY = 20  # code points
 
 
-def key_of(prompt: str) -> str:
+def make_key(prompt: str) -> str:
     return prompt if len(prompt) <= _KEY else prompt[:_KEY] + "…"
 
 
@@ -53,7 +53,7 @@ class BackgroundRuns:
         """Begin it; its key. A second one of the same key is refused while the first runs."""
         if not self.ready:
             raise NotAllowed("agent not ready", hint="open the session first")
-        key = key_of(prompt)
+        key = make_key(prompt)
         if key in self._tasks:
             raise NotAllowed(f'background task "{key}" already running', hint="wait for it, or cancel it")
         self._outputs[key] = output = RunOutput()
@@ -77,7 +77,7 @@ class BackgroundRuns:
         if tasks:
             await asyncio.wait(tasks, timeout=self._context.limits.interrupt)
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Until nothing runs on the side."""
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
@@ -113,10 +113,10 @@ class SharedResources:
         self._close = close
         self._users = 0
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         self._users += 1
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         self._users -= 1
         if self._users == 0 and self._close is not None:
             await self._close()
@@ -148,7 +148,7 @@ class Resident(Driver):
         self.tools = ToolSet(tools)
         self.conversation = Conversation(conversation.repair_messages(before))
         self.session_id = session_id or str(uuid.uuid4())
-        self.backgrounds = BackgroundRuns(context, self.tools, self._tell)
+        self.backgrounds = BackgroundRuns(context, self.tools, self._notify)
         self._switch = switch
         self._notice = notice
         self._on_model = on_model
@@ -156,7 +156,7 @@ class Resident(Driver):
         self._opened = False
         self._hub: EventHub | None = None
         self._run: Run | None = None
-        self.shortening = GuestCompaction(context, lambda: self.conversation, self._is_quiet)
+        self.compaction = GuestCompaction(context, lambda: self.conversation, self._is_quiet)
         self._playing: asyncio.Task[TurnResult] | None = None
 
     @property
@@ -168,53 +168,53 @@ class Resident(Driver):
     async def open(self, hub: EventHub) -> None:
         self._hub = hub
         self._opened = True
-        self.shortening.open(hub)
-        self._shared.take()
+        self.compaction.open(hub)
+        self._shared.acquire()
         self._on_model(self.context.model.key)
         hub.emit(SessionStarted(session=self.session_id, messages=len(self.conversation.messages)))
         self.backgrounds.ready = True
 
     async def run(self, prompt: Prompt) -> TurnResult:
         output = RunOutput(self.hub)
-        most, shortening = self.context.limits.steps, self.shortening
-        self._run = run = Run(self.context, output, self.conversation, self.tools, most=most, shortening=shortening)
+        most, compaction = self.context.limits.steps, self.compaction
+        self._run = run = Run(self.context, output, self.conversation, self.tools, most=most, compaction=compaction)
         try:
             if self._notice:
-                self._tell(self._notice)
+                self._notify(self._notice)
                 self._notice = ""
             run.begin(prompt)
             self._playing = playing = asyncio.get_running_loop().create_task(run.play(), name="run of the resident")
-            return await self._played(run, playing)
+            return await self._wait_for_run(run, playing)
         except SeraiError as error:
             status: Status = "denied" if isinstance(error, NotAllowed) else "error"
-            raise TurnFailed(error, run.result(status, str(error))) from error
+            raise TurnFailed(error, run.build_result(status, str(error))) from error
         finally:
             run.end()
             output.shut()
             self._run = self._playing = None
 
-    async def _played(self, run: Run, playing: asyncio.Task[TurnResult]) -> TurnResult:
+    async def _wait_for_run(self, run: Run, playing: asyncio.Task[TurnResult]) -> TurnResult:
         try:
             return await asyncio.shield(playing)
         except asyncio.CancelledError:
             if playing.cancelled():  # as it was asked to
                 run.end()
-                return run.result("cancelled", self._mark())
+                return run.build_result("cancelled", self._add_abort_marker())
             # It does not let itself be ended, and we are: it goes on with a conversation that is nobody's any more.
             log.error("a run of the resident does not end although it was cancelled")
             playing.cancel()
             playing.add_done_callback(ignore_outcome)
             run.abandon()
             self.conversation = self.conversation.copy()
-            self._mark()
+            self._add_abort_marker()
             raise
 
-    def _mark(self) -> str:
+    def _add_abort_marker(self) -> str:
         """Says in the conversation that the turn was ended on purpose, as it says on disk."""
         turn = self.hub.turn
         reason = (turn.reason if turn is not None else "") or "interrupted"
         if turn is None or turn.marks:
-            self.conversation.add(conversation.abort_marker(reason))
+            self.conversation.add(conversation.build_abort_marker(reason))
         return reason
 
     def _is_quiet(self) -> bool:
@@ -232,32 +232,32 @@ class Resident(Driver):
             raise Closed("the turn is over", who=self.name, hint="send it as a prompt")
         self._run.steer(text)
 
-    async def idle(self) -> None:
-        await self.backgrounds.idle()
+    async def wait_idle(self) -> None:
+        await self.backgrounds.wait_idle()
 
     async def set_model(self, query: str) -> str:
         if self._switch is None:
-            raise self.lacks("switch_model")
+            raise self.make_not_capable("switch_model")
         self.context.model, self.context.provider = self._switch(query)
         self._on_model(self.context.model.key)
         return self.context.model.key
 
     async def compact(self) -> None:
-        await Compaction(self.context, RunOutput(self.hub), self.conversation, self.shortening).now()
+        await Compaction(self.context, RunOutput(self.hub), self.conversation, self.compaction).compact()
 
     def fork(self) -> Resident:
         fork = Resident(
             replace(self.context), self.tools.box, before=self.conversation.messages, switch=self._switch, shared=self._shared
         )
-        fork.tools.like(self.tools)
+        fork.tools.copy_from(self.tools)
         return fork
 
     async def close(self) -> None:
-        await self.shortening.close()
+        await self.compaction.close()
         await self.backgrounds.close()
         if self._opened:  # once, and not for a fork that was never opened
             self._opened = False
-            await self._shared.give_back()
+            await self._shared.release()
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         self.hub.emit(NoticeEvent(notice=Notice(text, "info", "serai")))

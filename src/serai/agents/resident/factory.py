@@ -13,11 +13,11 @@ from serai.agents.resident.driver import Resident, SharedResources
 from serai.agents.resident.run_context import DEFAULT, PromptParts, RunContext
 from serai.agents.session import Session
 from serai.errors import BadSettings
-from serai.limits import Limits
+from serai.limits import AgentLimits, Limits
 from serai.model.contributions import PromptSection
 from serai.model.provider import Model, ModelMessage, ModelOptions, ModelProvider
 from serai.model.tools import ToolBox
-from serai.store.messages import to_model_message, usage_in
+from serai.store.messages import sum_usage, to_model_message
 from serai.store.session_folder import CurrentSession
 from serai.store.stored_session import StoredSession as Stored
 from serai.tools import BuiltInTools, FileSnapshots
@@ -43,7 +43,7 @@ def resident(
     compact_at: Callable[[], int] = lambda: 0,
     options: ModelOptions | None = None,
     step_mode: bool = False,
-    limits: Limits | None = None,
+    limits: AgentLimits | None = None,
     environ: Mapping[str, str] = os.environ,
     settings: Mapping[str, Any] | None = None,
 ) -> Session:
@@ -63,19 +63,19 @@ def resident(
       kept elsewhere.
     """
     settings = paths.read_settings(environ) if settings is None else settings
-    limits = limits or _limits(settings)
+    limits = limits or _read_limits(settings)
     folder = os.path.realpath(os.fspath(cwd))
     if not os.path.isdir(folder):
         raise BadSettings("it is no folder", who=folder, hint="give an existing folder as cwd")
     mine = ProviderPool(environ, settings, limits) if provider_pool is None else None
     provider_pool = mine or provider_pool
     assert provider_pool is not None
-    chosen, streams, notice = provider_pool.take(model, provider, unchecked=True)
-    base = _base(environ, settings) if system is None else system
-    order = _order(settings)
+    chosen, streams, notice = provider_pool.select(model, provider, unchecked=True)
+    base = _read_base(environ, settings) if system is None else system
+    order = _read_order(settings)
     told = sections if callable(sections) else tuple(sections)
 
-    def parts() -> PromptParts:
+    def build_parts() -> PromptParts:
         return PromptParts(base=base, sections=tuple(told()) if callable(told) else told, order=order)
 
     context = RunContext(
@@ -86,7 +86,7 @@ def resident(
         interceptors=interceptors or NoInterceptors(),
         compactor=compactor,
         compact_at=compact_at,
-        parts=parts,
+        parts=build_parts,
         options=options or ModelOptions(),
         step_mode=step_mode,
     )
@@ -110,23 +110,23 @@ def resident(
         if mine is not None:
             await mine.close()
 
-    stored = _stored(store)
-    said = stored.messages() if stored is not None else []
+    stored = _get_stored(store)
+    said = stored.read_messages() if stored is not None else []
     driver = Resident(
         context,
         tools,
         before=[*history, *map(to_model_message, said)],
         session_id=session_id or (stored.id if stored is not None else ""),
-        switch=lambda query: provider_pool.take(query, None)[:2],
+        switch=lambda query: provider_pool.select(query, None)[:2],
         notice=notice,
         on_model=lambda key: _remember(store, key),
         shared=SharedResources(close),
     )
-    driver.conversation.usage = usage_in(said)
+    driver.conversation.usage = sum_usage(said)
     return Session(driver, store=store, limits=limits)
 
 
-def _limits(settings: Mapping[str, Any]) -> Limits:
+def _read_limits(settings: Mapping[str, Any]) -> AgentLimits:
     try:
         said = settings.get("limits", {})
         return Limits().but(**{name: None if value == "none" else value for name, value in said.items()})
@@ -134,7 +134,7 @@ def _limits(settings: Mapping[str, Any]) -> Limits:
         raise BadSettings(f"limits: {error}", who="config.toml", hint="docs/wire.md lists the limits") from None
 
 
-def _base(environ: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+def _read_base(environ: Mapping[str, str], settings: Mapping[str, Any]) -> str:
     """The beginning of the system prompt (spec piglet 6.9)."""
     try:
         with open(os.path.join(paths.config_folder(environ), "prompt.md"), encoding="utf-8", errors="replace") as file:
@@ -150,18 +150,18 @@ def _base(environ: Mapping[str, str], settings: Mapping[str, Any]) -> str:
     return text.strip() or DEFAULT
 
 
-def _order(settings: Mapping[str, Any]) -> dict[str, int]:
+def _read_order(settings: Mapping[str, Any]) -> dict[str, int]:
     order = settings.get("prompt_order", {})
     if not isinstance(order, dict) or not all(type(place) is int for place in order.values()):
         raise BadSettings("prompt_order has a number for each title", who="config.toml")
     return order
 
 
-def _stored(store: Stored | CurrentSession | None) -> Stored | None:
+def _get_stored(store: Stored | CurrentSession | None) -> Stored | None:
     return store.session if isinstance(store, CurrentSession) else store
 
 
 def _remember(store: Stored | CurrentSession | None, key: str) -> None:
-    stored = _stored(store)
+    stored = _get_stored(store)
     if stored is not None and stored.meta.model != key:
-        stored.model(key)
+        stored.set_model(key)

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 
-from serai.agents.models.endpoint_errors import words
+from serai.agents.models.http_client import clean_words
 from serai.agents.resident.run_context import RunOutput
 from serai.errors import LimitHit, ModelFailed, SeraiError
-from serai.limits import Limits
+from serai.limits import AgentLimits
 from serai.model.events import Event, Retrying, Text, Thinking, ToolInput
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelProvider, ModelRequest
 from serai.model.tools import TextBlock
@@ -34,7 +34,7 @@ async def yield_to_loop() -> None:
 class ModelCall:
     """Gets one answer. `partial` is what had come of it when it failed or was cancelled."""
 
-    def __init__(self, output: RunOutput, limits: Limits, *, hold_text: bool = False) -> None:
+    def __init__(self, output: RunOutput, limits: AgentLimits, *, hold_text: bool = False) -> None:
         self._output = output
         self._limits = limits
         self._hold = hold_text
@@ -44,28 +44,28 @@ class ModelCall:
     @property
     def partial(self) -> ModelMessage:
         """Without its calls, which were not all said. Text that was held back was never said at all."""
-        text = "" if self._hold else self._beginning("text")
-        return ModelMessage("assistant", (TextBlock(text),) if text else (), thinking=self._beginning("thinking"))
+        text = "" if self._hold else self._join_beginning("text")
+        return ModelMessage("assistant", (TextBlock(text),) if text else (), thinking=self._join_beginning("thinking"))
 
-    def _beginning(self, what: str) -> str:
+    def _join_beginning(self, what: str) -> str:
         return "".join(self._said.get(what, ()))[:_BEGINNING]
 
     async def get(self, provider: ModelProvider, request: ModelRequest) -> Completion:
         """Raises `ModelFailed`, the last one when all attempts failed."""
         most = self._limits.model_attempts
         for attempt in range(1, most + 1):
-            self._output.check()
+            self._output.raise_if_stopped()
             try:
                 return await self._attempt(provider, request)
             except ModelFailed as error:
-                wait = self._wait(error, attempt)
+                wait = self._get_wait(error, attempt)
                 if attempt == most or wait is None:
                     raise
                 self._output.emit(Retrying(attempt=attempt, most=most, wait=wait, error=str(error)))
                 await asyncio.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
-    def _wait(self, error: ModelFailed, attempt: int) -> float | None:
+    def _get_wait(self, error: ModelFailed, attempt: int) -> float | None:
         """Before the next attempt; None when there is no point in one."""
         if not error.temporary:
             return None
@@ -87,7 +87,7 @@ class ModelCall:
             raise
         except Exception as error:  # a provider's defect
             log.exception("the provider of %s failed", key)
-            raise ModelFailed(f"its provider failed: {type(error).__name__}: {words(str(error))}", who=key) from error
+            raise ModelFailed(f"its provider failed: {type(error).__name__}: {clean_words(str(error))}", who=key) from error
 
     async def _close(self, stream: object, key: str) -> None:
         """An answer that is here is not lost because its stream does not close."""
@@ -108,15 +108,15 @@ class ModelCall:
         try:
             async with deadline:
                 async for piece in stream:
-                    size = size + len(piece.text) if isinstance(piece, Chunk) else _length(piece.message)
+                    size = size + len(piece.text) if isinstance(piece, Chunk) else _count_characters(piece.message)
                     if size > most:
                         raise ModelFailed("its answer is too long", who=key, limit=LimitHit("model_answer", most))
                     if isinstance(piece, Completion):
-                        return self._checked(piece, key)
-                    self._take(piece)
+                        return self._check_calls(piece, key)
+                    self._add_piece(piece)
                     if output.crowded:
                         deadline.reschedule(None)  # whoever reads us is slow, not the model
-                        await output.room()
+                        await output.wait_for_room()
                         moved = 0.0
                     if (now := loop.time()) - breathed > _SLICE:
                         await yield_to_loop()
@@ -131,13 +131,13 @@ class ModelCall:
             raise ModelFailed("it has said nothing for too long", who=key, temporary=True, limit=limit) from None
         raise ModelFailed("its answer has no end", who=key, temporary=True)
 
-    def _checked(self, answer: Completion, key: str) -> Completion:
+    def _check_calls(self, answer: Completion, key: str) -> Completion:
         if len(answer.message.calls) > self._limits.model_calls:
             limit = LimitHit("model_calls", self._limits.model_calls)
             raise ModelFailed("it calls too many tools at once", who=key, limit=limit)
         return answer
 
-    def _take(self, piece: Chunk) -> None:
+    def _add_piece(self, piece: Chunk) -> None:
         self._said.setdefault(piece.what, []).append(piece.text)
         event = _EVENTS[piece.what](text=piece.text, index=piece.index)
         if self._hold and piece.what == "text":
@@ -146,6 +146,6 @@ class ModelCall:
             self._output.emit(event)
 
 
-def _length(message: ModelMessage) -> int:
+def _count_characters(message: ModelMessage) -> int:
     """What a provider says at once must not be longer than what it says in pieces."""
     return len(message.thinking) + sum(len(block.text) for block in message.content if isinstance(block, TextBlock))

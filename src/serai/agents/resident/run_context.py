@@ -1,9 +1,9 @@
 """What a run of the resident works with: its model, its tools, its rules. Everything but the conversation, which is the run's.
 
-`system_prompt` has the parts of the prompt in the order of spec piglet 6.9. `ToolSet` says which tools a model is offered and with
-how much detail (spec piglet 6.6); tools are looked up by name at every call, so that a guest that was restarted is reached and one
-that is down answers for itself (FIX-23). `RunOutput` is what a run may report and ask; it is shut when the run is over, and what
-comes later is dropped (FIX-22).
+`build_system_prompt` has the parts of the prompt in the order of spec piglet 6.9. `ToolSet` says which tools a model is offered and
+with how much detail (spec piglet 6.6); tools are looked up by name at every call, so that a guest that was restarted is reached and
+one that is down answers for itself (FIX-23). `RunOutput` is what a run may report and ask; it is shut when the run is over, and
+what comes later is dropped (FIX-22).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from serai.agents.driver import Compactor, DecideCall, Interceptors, NoInterceptors
 from serai.agents.event_hub import EventHub
 from serai.agents.models.providers import is_local
-from serai.limits import Limits
+from serai.limits import AgentLimits
 from serai.model.approvals import Approval, Decision, Deny
 from serai.model.contributions import PromptSection
 from serai.model.events import Event
@@ -41,7 +41,7 @@ class PromptParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     guidelines: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # by tool, beside its hint
 
 
-def system_prompt(parts: PromptParts, tools: Iterable[ToolSpec], deferred: Iterable[ToolSpec] = (), extra: str = "") -> str:
+def build_system_prompt(parts: PromptParts, tools: Iterable[ToolSpec], deferred: Iterable[ToolSpec] = (), extra: str = "") -> str:
     """All of it. `deferred` are the tools that the model is told of by name only; `extra` is for this turn alone."""
     sections = sorted(parts.sections, key=lambda section: parts.order.get(section.title, section.order))
     texts = [parts.base.strip()] + [f"# {section.title}\n\n{section.content.strip()}" for section in sections]
@@ -61,7 +61,7 @@ def _note(tool: ToolSpec, parts: PromptParts) -> str:
 
 
 class RunOutput:
-    """What a run may say and ask. Without a stage nobody hears it, and nobody is there to approve anything."""
+    """What a run may say and ask. Without a hub nobody hears it, and nobody is there to approve anything."""
 
     def __init__(self, hub: EventHub | None = None) -> None:
         self._hub = hub
@@ -77,7 +77,7 @@ class RunOutput:
         self._stopped = True
         self._hub = None
 
-    def check(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Before something is begun. Some swallow their cancellation: then this is it."""
         if self._stopped:
             raise asyncio.CancelledError
@@ -98,20 +98,20 @@ class RunOutput:
         """Whoever reads the turn is far behind."""
         return self._hub is not None and self._hub.turn is not None and self._hub.turn.crowded
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until they have caught up."""
         if self._hub is not None:
-            await self._hub.room()
+            await self._hub.wait_for_room()
         await asyncio.sleep(0)
 
-    def answered(self, message: ModelMessage, model: str) -> None:
+    def report_answer(self, message: ModelMessage, model: str) -> None:
         """All that the model said, for who keeps the conversation: what is shown of it may be less."""
         if self._hub is not None:
-            self._hub.answered(message, model)
+            self._hub.report_answer(message, model)
 
-    def compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
+    def report_compaction(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
         if self._hub is not None:
-            self._hub.compacted(messages, tokens)
+            self._hub.report_compaction(messages, tokens)
 
 
 _BARE: dict[str, object] = {"type": "object"}
@@ -131,11 +131,11 @@ class ToolSet:
     def filter(self) -> frozenset[str] | None:
         return self._only
 
-    def only(self, names: Collection[str] | None) -> None:
+    def restrict(self, names: Collection[str] | None) -> None:
         """Offer these alone, until somebody says otherwise or another session is loaded; None ends it (FIX-24)."""
         self._only = None if names is None else frozenset(names)
 
-    def like(self, other: ToolSet) -> None:
+    def copy_from(self, other: ToolSet) -> None:
         """With its filter, and what was activated there."""
         self._only = other._only
         self._activated = set(other._activated)
@@ -144,19 +144,19 @@ class ToolSet:
         """Tell the model all about a deferred tool from now on."""
         self._activated.add(name)
 
-    def offered(self) -> list[ToolSpec]:
+    def list_offered(self) -> list[ToolSpec]:
         """Sorted by name."""
         return sorted((tool for tool in self.box.list() if self._fits(tool)), key=lambda tool: tool.name)
 
-    def deferred(self, *, compact: bool) -> list[ToolSpec]:
+    def list_deferred(self, *, compact: bool) -> list[ToolSpec]:
         """Those that the model is told of by name only: never, unless it is a small one (compact mode)."""
-        return [tool for tool in self.offered() if compact and self._is_deferred(tool)]
+        return [tool for tool in self.list_offered() if compact and self._is_deferred(tool)]
 
-    def told(self, *, compact: bool) -> tuple[ToolSpec, ...]:
+    def list_specs(self, *, compact: bool) -> tuple[ToolSpec, ...]:
         """As the model is told of them."""
-        return tuple(self._told(tool, compact) for tool in self.offered())
+        return tuple(self._to_spec(tool, compact) for tool in self.list_offered())
 
-    def _told(self, tool: ToolSpec, compact: bool) -> ToolSpec:
+    def _to_spec(self, tool: ToolSpec, compact: bool) -> ToolSpec:
         if not tool.deferred:
             return tool
         if compact and self._is_deferred(tool):
@@ -184,7 +184,7 @@ class RunContext:
 
     model: Model
     provider: ModelProvider
-    limits: Limits = field(default_factory=Limits)
+    limits: AgentLimits = field(default_factory=AgentLimits)
     decide: DecideCall | None = None
     interceptors: Interceptors = field(default_factory=NoInterceptors)
     compactor: Compactor | None = None
@@ -196,6 +196,6 @@ class RunContext:
     leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: ()  # the paths of a call that are not the agent's to go
     approved: dict[int, frozenset[str]] = field(default_factory=dict)  # those that a person allowed, by the very call (`id`)
 
-    def system(self, tools: ToolSet, extra: str = "") -> str:
+    def build_prompt(self, tools: ToolSet, extra: str = "") -> str:
         compact = is_small_model(self.model)
-        return system_prompt(self.parts(), tools.offered(), tools.deferred(compact=compact), extra)
+        return build_system_prompt(self.parts(), tools.list_offered(), tools.list_deferred(compact=compact), extra)

@@ -54,7 +54,7 @@ class ToolCalls:
     async def run(self, calls: Sequence[ToolCall]) -> None:
         """When it returns or raises, every call has its result. When it is cancelled, so is everything that runs."""
         loop = asyncio.get_running_loop()
-        self._tasks = {loop.create_task(self._one(call), name=f"call of {call.name}"): call for call in calls}
+        self._tasks = {loop.create_task(self._run_one(call), name=f"call of {call.name}"): call for call in calls}
         unanswered = OVER
         try:
             await asyncio.wait(self._tasks)
@@ -62,23 +62,23 @@ class ToolCalls:
         finally:
             self._live = False
             try:
-                await self._end()
+                await self._cancel_all()
             finally:
                 missing = [call for call in calls if call.id not in self.results]
                 self.results |= {call.id: unanswered for call in missing}
                 for call in missing:
-                    self._tell_end(call)
+                    self._emit_end(call)
         if self._failure is not None:
             raise self._failure
 
-    def steered(self) -> None:
+    def cancel_interruptible(self) -> None:
         """A person has said something: what has not begun, and what may be cancelled, is."""
         for task, call in self._tasks.items():
             spec = self._running.get(call.id)
             if spec is None or spec.interrupt == "cancel":
                 task.cancel()
 
-    async def _end(self) -> None:
+    async def _cancel_all(self) -> None:
         """Nothing runs on. It takes less time than the one who interrupts the turn has patience for."""
         left = [task for task in self._tasks if not task.done()]
         for task in left:
@@ -88,7 +88,7 @@ class ToolCalls:
 
     # -- one call
 
-    async def _one(self, call: ToolCall) -> None:
+    async def _run_one(self, call: ToolCall) -> None:
         try:
             async with self._slots:
                 result = await self._judge_and_run(call)
@@ -108,9 +108,9 @@ class ToolCalls:
                 self._approved.pop(id(final), None)
         if self._live:
             self.results[call.id] = fit_for_model(result, self._limits.tool_result)
-            self._tell_end(call)
+            self._emit_end(call)
 
-    def _tell_end(self, call: ToolCall) -> None:
+    def _emit_end(self, call: ToolCall) -> None:
         try:
             self._output.emit(ToolEnded(call=call, result=self.results[call.id]))
         except Exception as error:  # such as a full disk: told when every call has its result
@@ -118,11 +118,11 @@ class ToolCalls:
 
     async def _judge_and_run(self, call: ToolCall) -> ToolResult:
         if self._tools.find(call.name) is None:
-            return _unknown(call)
+            return _make_unknown_result(call)
         if isinstance(call.arguments, str):
             hint = "send them again as one JSON object"
             return ToolResult.error(f"the arguments of {call.name} are no JSON", code="INVALID_ARGS", hint=hint)
-        final, decision = await self._decision(call)
+        final, decision = await self._decide_call(call)
         if isinstance(decision, ToolResult):
             return decision
         if decision is _SKIPPED:
@@ -134,8 +134,8 @@ class ToolCalls:
             return ToolResult.error(decision.why or "it was denied", code="PERMISSION_DENIED")
         spec = self._tools.find(call.name)  # again: the tools may be others by now
         if spec is None:
-            return _unknown(call)
-        self._output.check()  # who decided may have taken so long that nobody wants it any more
+            return _make_unknown_result(call)
+        self._output.raise_if_stopped()  # who decided may have taken so long that nobody wants it any more
         self._running[call.id] = spec
         self._output.emit(ToolStarted(call=final))
         return await self._run(final)
@@ -164,20 +164,20 @@ class ToolCalls:
 
     # -- who decides
 
-    async def _decision(self, call: ToolCall) -> tuple[ToolCall, Allow | Deny | ToolResult]:
+    async def _decide_call(self, call: ToolCall) -> tuple[ToolCall, Allow | Deny | ToolResult]:
         """The call as it may run, and whether it may. Who is asked later is asked about what the one before made of it."""
         if self._step_mode:
-            call, decision = await self._person(call, "step mode", "step")
+            call, decision = await self._ask_person(call, "step mode", "step")
             if isinstance(decision, Deny):
                 return call, decision if decision.interrupt else _SKIPPED
             if self._decide is None:
                 return call, decision
         if self._decide is None:
-            return await self._person(call)
+            return await self._ask_person(call)
         decided = await self._decide(call)
-        return call if isinstance(decided, ToolResult) else _rewritten(call, decided), decided
+        return call if isinstance(decided, ToolResult) else _apply_decision(call, decided), decided
 
-    async def _person(self, call: ToolCall, reason: str = "", reason_type: str = "") -> tuple[ToolCall, Allow | Deny]:
+    async def _ask_person(self, call: ToolCall, reason: str = "", reason_type: str = "") -> tuple[ToolCall, Allow | Deny]:
         """What whoever reads the turn says. They are told where it leads, and their yes is a yes to that and nothing else."""
         paths = self._leads_outside(call)
         told = f"it leads outside the working directory: {', '.join(paths)}" if paths else ""
@@ -191,7 +191,7 @@ class ToolCalls:
         )
         answer = await self._output.ask(approval)
         assert isinstance(answer, Allow | Deny)
-        final = _rewritten(call, answer)
+        final = _apply_decision(call, answer)
         if isinstance(answer, Allow):
             # what they saw; a link that leads elsewhere by now leads nowhere. For this very call: ids are the model's to choose
             self._approved[id(final)] = frozenset(paths if final is call else self._leads_outside(final))
@@ -204,11 +204,11 @@ class ToolCalls:
                 task.cancel()
 
 
-def _rewritten(call: ToolCall, decision: Allow | Deny) -> ToolCall:
+def _apply_decision(call: ToolCall, decision: Allow | Deny) -> ToolCall:
     if isinstance(decision, Deny) or decision.arguments is msgspec.UNSET:
         return call
     return msgspec.structs.replace(call, arguments=decision.arguments)
 
 
-def _unknown(call: ToolCall) -> ToolResult:
+def _make_unknown_result(call: ToolCall) -> ToolResult:
     return ToolResult.error(f"unknown tool: {call.name}")

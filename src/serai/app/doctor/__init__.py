@@ -1,4 +1,4 @@
-"""The checks of `serai doctor`: `checks` has one function for each section of its page.
+"""The checks of `serai doctor`.
 
-`model_choice` says which model would run and why, `redaction` removes secrets and private names from what is printed.
+`checks` has one function for each section of its page, `redaction` removes secrets and private names from what is printed.
 """

@@ -27,101 +27,101 @@ class Redactor:
     """Takes out of texts what is nobody else's business. Made once: what is known is what the environment said then."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._secrets = Secrets.of(environ)
+        self._secrets = Secrets.from_env(environ)
         hidden = {
-            "home": _either(map(_alone_path, _homes(environ))),
+            "home": _join_patterns(map(_build_path_pattern, _find_homes(environ))),
             "other": r"(?<![\w/.~-])/(?:home|Users)/[^/\s'\":;,]+",
-            "folder": _either(map(_part, _homes(environ))),
-            "user": _either(map(_name, _people(environ))),
-            "machine": _either(map(_name, _machines(environ))),
+            "folder": _join_patterns(map(_build_folder_pattern, _find_homes(environ))),
+            "user": _join_patterns(map(_build_name_pattern, _find_user_names(environ))),
+            "machine": _join_patterns(map(_build_name_pattern, _find_host_names(environ))),
         }
         # All at once: what stands in the place of one must not be taken for another.
         self._names = re.compile("|".join(f"(?P<{group}>{form})" for group, form in hidden.items() if form), re.IGNORECASE)
 
     def __call__(self, text: str) -> str:
         """The same, to be shown to anybody. Secrets first: half of one would not be known any more."""
-        return self._names.sub(_instead, secret_patterns.mask_text(self._secrets.mask_text(text)))
+        return self._names.sub(_get_replacement, secret_patterns.mask_text(self._secrets.mask_text(text)))
 
 
-def _instead(found: re.Match[str]) -> str:
+def _get_replacement(found: re.Match[str]) -> str:
     if found.lastgroup == "other":
         return f"{os.path.dirname(found[0])}/<user>"
     return {"home": "~", "folder": "<user>", "user": "<user>", "machine": "<machine>"}[str(found.lastgroup)]
 
 
-def _homes(environ: Mapping[str, str]) -> Iterator[str]:
-    for path in (environ.get("HOME", ""), os.path.expanduser("~"), _account("pw_dir")):
+def _find_homes(environ: Mapping[str, str]) -> Iterator[str]:
+    for path in (environ.get("HOME", ""), os.path.expanduser("~"), _get_account_field("pw_dir")):
         if os.path.isabs(path) and path.rstrip("/"):
             yield path.rstrip("/")
             yield os.path.realpath(path)
 
 
-def _people(environ: Mapping[str, str]) -> Iterator[str]:
+def _find_user_names(environ: Mapping[str, str]) -> Iterator[str]:
     yield from (environ.get(name, "") for name in _PERSON)
-    yield _account("pw_name")
-    yield _account("pw_gecos").partition(",")[0]
+    yield _get_account_field("pw_name")
+    yield _get_account_field("pw_gecos").partition(",")[0]
 
 
-def _machines(environ: Mapping[str, str]) -> Iterator[str]:
+def _find_host_names(environ: Mapping[str, str]) -> Iterator[str]:
     for name in (os.uname().nodename, environ.get("HOSTNAME", "")):
         yield name
         yield name.partition(".")[0]
 
 
-def _account(field: str) -> str:
+def _get_account_field(field: str) -> str:
     with suppress(KeyError):  # a user of a container often has no account
         return str(getattr(pwd.getpwuid(os.getuid()), field))
     return ""
 
 
-def _either(forms: Iterable[str]) -> str:
+def _join_patterns(forms: Iterable[str]) -> str:
     """The longest first: one may begin with another."""
     return "|".join(sorted(filter(None, set(forms)), key=lambda form: (-len(form), form)))
 
 
-def _alone_path(path: str) -> str:
+def _build_path_pattern(path: str) -> str:
     return rf"(?<![\w/.~-]){re.escape(path)}(?![\w-])"
 
 
-def _part(path: str) -> str:
+def _build_folder_pattern(path: str) -> str:
     """The last name of a home, where it is a part of another path: most are called like the person."""
     name = os.path.basename(path)
     return "" if name.lower() in _ANYBODY else rf"(?<=/){re.escape(name)}(?![^/\s'\":;,])"
 
 
-def _name(name: str) -> str:
+def _build_name_pattern(name: str) -> str:
     name = name.strip()
     if name.lower() in _ANYBODY:
         return ""
     return re.escape(name) if len(name) >= _SHORT else rf"(?<![^\W_]){re.escape(name)}(?![^\W_])"
 
 
-def without_values(text: str, *paths: str) -> str:
+def remove_values(text: str, *paths: str) -> str:
     """An error about a file of settings quotes what is wrong in it. Where that is a value, and no name, it is left out."""
-    values = {value for path in paths for value in _values(path) if len(value) >= _SHORT}
+    values = {value for path in paths for value in _read_values(path) if len(value) >= _SHORT}
     for value in sorted(values, key=lambda value: (-len(value), value)):
         for form in (value, repr(value)[1:-1]):
             text = text.replace(form, "…")
     return text
 
 
-def _values(path: str) -> Iterator[str]:
+def _read_values(path: str) -> Iterator[str]:
     """Those of a TOML or JSON file; of one that is neither no value was quoted."""
     if not os.path.isfile(path):  # a pipe of that name would let us wait
         return
     with suppress(OSError, ValueError, RecursionError), open(path, "rb") as file:
         text = file.read(MIB).decode()
-        yield from _leaves(json.loads(text), _GUESTS) if path.endswith(".json") else _leaves(tomllib.loads(text), _THINGS)
+        yield from _iter_leaves(json.loads(text), _GUESTS) if path.endswith(".json") else _iter_leaves(tomllib.loads(text), _THINGS)
 
 
-def _leaves(value: Any, called: frozenset[str]) -> Iterator[str]:
+def _iter_leaves(value: Any, called: frozenset[str]) -> Iterator[str]:
     """All values that stand in it but those of these keys, by which the things in a file are called."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key not in called:
-                yield from _leaves(inner, called)
+                yield from _iter_leaves(inner, called)
     elif isinstance(value, list):
         for inner in value:
-            yield from _leaves(inner, called)
+            yield from _iter_leaves(inner, called)
     elif not isinstance(value, int) or abs(value) < _LARGE:
         yield str(value)

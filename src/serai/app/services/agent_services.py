@@ -19,13 +19,13 @@ from serai.agents.resident.driver import BackgroundRuns, Resident
 from serai.agents.resident.run_context import is_small_model
 from serai.agents.session import Session
 from serai.app.services.router import Data, NoArguments, Operation
-from serai.app.services.tool_services import spec_data
+from serai.app.services.tool_services import dump_spec
 from serai.errors import BadRequest, NotCapable, TurnInFlight
 from serai.model.actions import Action, SetStatus
 from serai.model.provider import ModelMessage
 from serai.model.tools import TextBlock
 from serai.store import entries
-from serai.store.messages import StoredMessage, decode_message, encode, from_model_message, to_model_message, usage_in
+from serai.store.messages import StoredMessage, decode_message, encode, from_model_message, sum_usage, to_model_message
 from serai.wire import codec
 
 
@@ -63,7 +63,7 @@ class BackgroundService:
         self._show(SetStatus("bg", f"bg: {key}"))
         task = asyncio.get_running_loop().create_task(backgrounds.result(key), name=f"watch {key}")
         self._watching.add(task)
-        task.add_done_callback(lambda task: self._over(task, backgrounds))
+        task.add_done_callback(lambda task: self._finish(task, backgrounds))
         return {"key": key}
 
     async def cancel(self, _guest: str, _arguments: NoArguments) -> Data:
@@ -74,7 +74,7 @@ class BackgroundService:
     async def running(self, _guest: str, _arguments: NoArguments) -> Data:
         return {"running": bool(self._backgrounds().running)}
 
-    def _over(self, task: asyncio.Task[str], backgrounds: BackgroundRuns) -> None:
+    def _finish(self, task: asyncio.Task[str], backgrounds: BackgroundRuns) -> None:
         self._watching.discard(task)
         if not task.cancelled():
             task.exception()  # it is told by whoever runs it
@@ -191,27 +191,27 @@ class ControlService:
         if wanted.registered:
             if not self._registered():
                 raise NotCapable("no compactor registered", who=guest, hint="a guest offers one with register/compactor")
-            return (await self._resident().shortening.now())._asdict()
-        before = self._length()
+            return (await self._resident().compaction.compact())._asdict()
+        before = self._count_messages()
         await self._session.compact()
-        return {"before": before, "after": self._length()}
+        return {"before": before, "after": self._count_messages()}
 
     async def send(self, guest: str, wanted: ContentArgs) -> Data:
-        self._queue(_said(wanted, "send", guest))
+        self._queue(_check_content(wanted, "send", guest))
         return {}
 
     async def steer(self, guest: str, wanted: ContentArgs) -> Data:
-        self._steer(_said(wanted, "steer", guest))
+        self._steer(_check_content(wanted, "steer", guest))
         return {}
 
-    def _length(self) -> int:
+    def _count_messages(self) -> int:
         try:
             return len(self._resident().conversation.messages)
         except NotCapable:  # a driven agent's conversation is its own
             return 0
 
 
-def _said(wanted: ContentArgs, what: str, guest: str) -> str:
+def _check_content(wanted: ContentArgs, what: str, guest: str) -> str:
     if not wanted.content.strip():
         raise BadRequest(f"{what}: the content is empty", who=guest)
     return wanted.content
@@ -246,14 +246,14 @@ class ConversationService:
         }
 
     async def messages(self, _guest: str, _arguments: NoArguments) -> Data:
-        return {"messages": messages_data(self._resident().conversation.messages)}
+        return {"messages": dump_messages(self._resident().conversation.messages)}
 
     async def set(self, guest: str, wanted: ReplacementArgs) -> Data:
         """In memory alone. None clears it; what is no message is left out, what is a broken one is an error."""
         resident = self._resident()
         self._must_be_idle()
-        said = list(_decoded(wanted.messages or (), guest))
-        resident.conversation.replace(conversation.repair_messages(map(to_model_message, said)), usage_in(said))
+        said = list(_decode_messages(wanted.messages or (), guest))
+        resident.conversation.replace(conversation.repair_messages(map(to_model_message, said)), sum_usage(said))
         return {}
 
     async def snapshot(self, _guest: str, _arguments: NoArguments) -> Data:
@@ -261,8 +261,8 @@ class ConversationService:
         resident = self._resident()
         runtime, tools = resident.context, resident.tools
         said = conversation.cap_messages(resident.conversation.messages, runtime.limits.history)
-        told = tools.told(compact=is_small_model(runtime.model))
-        return {"system": runtime.system(tools), "messages": messages_data(said), "tools": [spec_data(tool) for tool in told]}
+        told = tools.list_specs(compact=is_small_model(runtime.model))
+        return {"system": runtime.build_prompt(tools), "messages": dump_messages(said), "tools": [dump_spec(tool) for tool in told]}
 
     async def last_text(self, _guest: str, _arguments: NoArguments) -> Data:
         """The first text of the newest answer that has one."""
@@ -277,7 +277,7 @@ class ConversationService:
 
     async def stats(self, _guest: str, _arguments: NoArguments) -> Data:
         resident = self._resident()
-        usage = resident.conversation.taken()  # of the answers in memory, not of what was compacted away (spec piglet 7.1)
+        usage = resident.conversation.sum_usage()  # of the answers in memory, not of what was compacted away (spec piglet 7.1)
         return {
             "turn_count": sum(message.role == "assistant" for message in resident.conversation.messages),
             "total_input_tokens": usage.input,
@@ -289,14 +289,14 @@ class ConversationService:
         }
 
 
-def messages_data(said: Sequence[ModelMessage]) -> list[Any]:
+def dump_messages(said: Sequence[ModelMessage]) -> list[Any]:
     """As spec piglet 6.2 has them, each with its `role` and the `type` of its parts (FIX-21)."""
     names = {call.id: call.name for message in said for call in message.calls}
     kept = (from_model_message(message, tool=names.get(message.call_id, ""), timestamp=entries.ZERO) for message in said)
     return [msgspec.json.decode(encode(message, tagged=False)) for message in kept]
 
 
-def _decoded(tagged: Iterable[Tagged], guest: str) -> Iterable[StoredMessage]:
+def _decode_messages(tagged: Iterable[Tagged], guest: str) -> Iterable[StoredMessage]:
     for place, message in enumerate(tagged):
         if message.type in _TYPES:
             try:

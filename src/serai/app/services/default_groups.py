@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from serai import paths
 from serai.agents.models.catalogue import Catalogue
-from serai.app.builtin_commands import DESCRIPTIONS
+from serai.app.assembly import DESCRIPTIONS
 from serai.app.services.agent_services import BackgroundService, ControlService, ConversationService
 from serai.app.services.guest_services import BusService, ConfigService, DialogService, GuestService
 from serai.app.services.model_services import ChatService, CredentialService, ModelService
@@ -18,7 +18,7 @@ from serai.app.services.session_services import SessionService
 from serai.app.services.tool_services import ToolService, UndoService
 from serai.errors import LimitHit, NotCapable, PeerTimeout
 from serai.model.actions import SetTitle
-from serai.model.approvals import Decision, Question, with_run_stamps
+from serai.model.approvals import Decision, Question, stamp_request
 from serai.model.provider import Model, ModelProvider
 from serai.model.tools import NativeCall, ToolCall
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from serai.app.app import App
 
 
-def default_groups(app: App) -> dict[str, ServiceGroup]:
-    """The groups of `host.services.GROUPS`, each over what the app has."""
+def build_default_groups(app: App) -> dict[str, ServiceGroup]:
+    """The groups of `host.guest_settings.GROUPS`, each over what the app has."""
     runtime = app.runtime
     session, surface, environ = runtime.session, runtime.surface, runtime.environ
     folder = paths.config_folder(environ)
 
-    def settings() -> Mapping[str, Any]:
-        return runtime.config.again().settings
+    def load_settings() -> Mapping[str, Any]:
+        return runtime.config.reload().settings
 
     def take(query: str) -> tuple[Model, ModelProvider]:
-        return runtime.provider_pool.take(query, None)[:2]
+        return runtime.provider_pool.select(query, None)[:2]
 
-    def current_model() -> str:
+    def get_current_model() -> str:
         try:
             return app.resident.context.model.key
         except NotCapable:  # a driven agent's model is its own
@@ -49,49 +49,49 @@ def default_groups(app: App) -> dict[str, ServiceGroup]:
 
         runtime.provider_pool.found = await providers.probe_local_servers(Catalogue.load(environ), environ, runtime.limits)
 
-    def own_config(guest: str) -> str:
+    def find_config_folder(guest: str) -> str:
         """The folder of settings that a guest belongs to."""
         known = runtime.host.guests.get(guest)
-        return folder if known is None else known.context.config_root(known.manifest)
+        return folder if known is None else known.context.find_config_root(known.manifest)
 
-    def working(guest: str) -> frozenset[object]:
+    def find_running(guest: str) -> frozenset[object]:
         found = runtime.host.guests.get(guest)
-        return runtime.tools.running(guest) | frozenset(() if found is None else found.judging)
+        return runtime.tools.find_running(guest) | frozenset(() if found is None else found.judging)
 
-    def allowed() -> tuple[str, ...] | None:
+    def get_allowed_tools() -> tuple[str, ...] | None:
         return runtime.config.tools
 
     async def ask(question: Question) -> Decision:
         """A dialog waits longer than an approval, and that nobody answered it is no dismissal (spec piglet 2.7, design rule 6)."""
         most = runtime.limits.call
         ruling = await runtime.approver.ask(
-            with_run_stamps(question, session=session.id), app.situation(question.agent), timeout=most or inf
+            stamp_request(question, session=session.id), app.situation(question.agent), timeout=most or inf
         )
         if ruling.by == "timeout":
             raise PeerTimeout("nobody answered in time", who=question.agent, limit=None if most is None else LimitHit("call", most))
         return ruling.decision
 
-    def secret(name: str, value: str) -> None:
+    def mask_secret(name: str, value: str) -> None:
         """A key from `models.toml` is on a guest's wire next, and masked in its recording (design rule 13)."""
         if runtime.recorder is not None:
             runtime.recorder.secrets.add((name, value))
 
-    async def may_write(guest: str, path: str) -> str:
+    async def check_write(guest: str, path: str) -> str:
         """To put a file back is to write it, and decided so."""
         call = ToolCall("write", {"path": path}, asker=guest, native=NativeCall("undo.restore", {"path": path}))
         decided = await runtime.pipeline.decide(call)
-        return "" if decided.allowed else decided.result().text
+        return "" if decided.allowed else decided.to_result().text
 
     return {
-        "tools": ToolService(runtime.tools, app.call_tool, lambda: app.resident.tools, allowed=allowed),
-        "config": ConfigService(settings, environ, own_config),
-        "credentials": CredentialService(environ, runtime.services.granted, secret),
+        "tools": ToolService(runtime.tools, app.call_tool, lambda: app.resident.tools, allowed=get_allowed_tools),
+        "config": ConfigService(load_settings, environ, find_config_folder),
+        "credentials": CredentialService(environ, runtime.services.granted, mask_secret),
         "chat": ChatService(
             take,
             lambda: app.resident.context,
             runtime.tools,
             runtime.limits,
-            allowed=allowed,
+            allowed=get_allowed_tools,
             ready=runtime.host.require_guards,
             nested=runtime.tools.is_nested,
         ),
@@ -105,7 +105,7 @@ def default_groups(app: App) -> dict[str, ServiceGroup]:
             titled=lambda title: surface.act(SetTitle(title)),
         ),
         "models": ModelService(
-            environ, current_model, session.set_model, surface.act, catalogue=runtime.provider_pool.catalogue, probe=probe
+            environ, get_current_model, session.set_model, surface.act, catalogue=runtime.provider_pool.load_catalogue, probe=probe
         ),
         "background": BackgroundService(lambda: app.resident.backgrounds, surface.act, ready=runtime.host.require_guards),
         "control": ControlService(
@@ -114,16 +114,20 @@ def default_groups(app: App) -> dict[str, ServiceGroup]:
             queue=app.queue,
             steer=app.steer,
             idle=app.idle_for,
-            running=working,
+            running=find_running,
             patience=runtime.limits.interrupt,
             registered=lambda: runtime.host.texts.compactor is not None,
             abort=app.abort,
             quit=app.quit,
         ),
         "dialogs": DialogService(ask, lambda: surface.interactive),
-        "undo": UndoService(runtime.undo, may_write, runtime.cwd),
+        "undo": UndoService(runtime.undo, check_write, runtime.cwd),
         "bus": BusService(runtime.bus, runtime.limits),
         "guests": GuestService(
-            runtime.host, lambda: settings().get("prompt_order", {}), os.path.join(folder, "guests"), own_config, own=DESCRIPTIONS
+            runtime.host,
+            lambda: load_settings().get("prompt_order", {}),
+            os.path.join(folder, "guests"),
+            find_config_folder,
+            own=DESCRIPTIONS,
         ),
     }

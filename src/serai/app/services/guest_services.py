@@ -78,7 +78,7 @@ class Bus:
         return sum(one.guest == guest for one in self._subscriptions.values())
 
 
-def bash_tail(event: ToolProgress) -> Data | None:
+def build_bash_tail(event: ToolProgress) -> Data | None:
     """What the app publishes as `bash.tail`: the end of the last line that a command wrote (spec piglet 6.3, 7.1)."""
     lines = [line for line in event.text.splitlines() if line.strip()]
     if event.call.name != "bash" or not lines:
@@ -93,7 +93,7 @@ class Publication(msgspec.Struct, frozen=True):
 
 class BusService:
     """The bus for guests. To subscribe is no operation: its answers come later and more than once, so it is asked by a call of its
-    own (`host.services.Services.subscribe`).
+    own (`host.adapter.Services.subscribe`).
     """
 
     def __init__(self, bus: Bus, limits: Limits | None = None) -> None:
@@ -137,10 +137,10 @@ class ConfigService:
     async def get(self, _guest: str, wanted: KeysArgs) -> Data:
         """The values of those keys that there are. What else a person has set is no guest's business."""
         settings = self._settings()
-        found = {key: self._value(_KNOWN[key], settings) for key in wanted.keys if key in _KNOWN}
+        found = {key: self._get_value(_KNOWN[key], settings) for key in wanted.keys if key in _KNOWN}
         return {"values": {key: value for key, value in found.items() if value is not None}}
 
-    def _value(self, key: str, settings: Mapping[str, Any]) -> Any:
+    def _get_value(self, key: str, settings: Mapping[str, Any]) -> Any:
         match key:
             case "agent.max_turns":
                 return settings.get("limits", {}).get("steps", Limits().steps)
@@ -160,8 +160,8 @@ class ConfigService:
             quoted = json.dumps(name, ensure_ascii=False)
             raise BadRequest(f"invalid extension name: {quoted}", who=guest, hint="the name alone, without a path")
         new, old = os.path.join(folder, "extensions", name, f"{name}.md"), os.path.join(folder, f"{name}.md")
-        content = _content(new, guest)
-        if content is None and (content := _content(old, guest)) is not None:
+        content = _read_content(new, guest)
+        if content is None and (content := _read_content(old, guest)) is not None:
             _copy(content, new, folder)
         return {"content": (content or b"").decode(errors="replace").strip()}
 
@@ -179,7 +179,7 @@ _KNOWN = {
 }
 
 
-def _content(path: str, guest: str) -> bytes | None:
+def _read_content(path: str, guest: str) -> bytes | None:
     """None when there is no such file."""
     try:
         return paths.read_regular_file(path, _LONGEST)
@@ -243,24 +243,24 @@ class DialogService:
     async def ask(self, guest: str, wanted: AskArgs) -> Data:
         if not wanted.choices:
             raise BadRequest("ask: choices must not be empty", who=guest)
-        place = await self._chosen(guest, wanted.prompt, [QuestionOption(choice) for choice in wanted.choices])
+        place = await self._choose(guest, wanted.prompt, [QuestionOption(choice) for choice in wanted.choices])
         dismissed = place == DISMISSED
         return {"selected": "" if dismissed else wanted.choices[place], "cancelled": dismissed}
 
     async def pick(self, guest: str, wanted: PickArgs) -> Data:
         if not wanted.items:
             return {"selected": ""}
-        place = await self._chosen(
+        place = await self._choose(
             guest, wanted.title, [QuestionOption(row.label or row.id, row.desc or "", row.id) for row in wanted.items]
         )
         return {"selected": "" if place == DISMISSED else wanted.items[place].id}
 
-    async def _chosen(self, guest: str, text: str, choices: Sequence[QuestionOption]) -> int:
+    async def _choose(self, guest: str, text: str, choices: Sequence[QuestionOption]) -> int:
         """The place of the choice, or `DISMISSED`."""
         if not self._interactive():
             return DISMISSED
         self._count += 1
-        item = QuestionItem(text, header=guest, choices=tuple(_told_apart(choices)))
+        item = QuestionItem(text, header=guest, choices=tuple(_make_labels_unique(choices)))
         question = Question(id=f"dialog-{self._count}", agent=guest, items=(item,))
         async with self._turn:  # whoever is cancelled withdraws it
             decision = await self._ask(question)
@@ -269,7 +269,7 @@ class DialogService:
         return next((place for place, choice in enumerate(item.choices) if answer == choice.label), DISMISSED)
 
 
-def _told_apart(choices: Sequence[QuestionOption]) -> list[QuestionOption]:
+def _make_labels_unique(choices: Sequence[QuestionOption]) -> list[QuestionOption]:
     """With labels of their own: by these a person's answer is known."""
     often = Counter(choice.label for choice in choices)
     found: list[QuestionOption] = []
@@ -326,25 +326,25 @@ class GuestService:
     async def sections(self, _guest: str, _arguments: NoArguments) -> Data:
         """In the order of the system prompt; what they say is not told."""
         order = self._order()
-        found = sorted(self._host.texts.sections(), key=lambda section: order.get(section.title, section.order))
-        return {"sections": [_section(section) for section in found]}
+        found = sorted(self._host.texts.list_sections(), key=lambda section: order.get(section.title, section.order))
+        return {"sections": [_dump_section(section) for section in found]}
 
     async def infos(self, _guest: str, _arguments: NoArguments) -> Data:
         """In load order, Serai's own first."""
         own = [name for name, tool in self._host.table.tools.items() if tool.owner.id == "serai"]
         serai: Data = {"name": "serai", "kind": "builtin"} | ({"tools": own} if own else {})
-        return {"guests": [serai, *map(_info, self._host.guests.values())]}
+        return {"guests": [serai, *map(_dump_guest, self._host.guests.values())]}
 
     async def folder(self, guest: str, _arguments: NoArguments) -> Data:
         """Where guests lie, and where their own settings do, each in a folder of its name (spec piglet 1.1)."""
         return {"path": self._folder, "config": os.path.join(self._config(guest), "extensions")}
 
 
-def _section(section: PromptSection) -> Data:
+def _dump_section(section: PromptSection) -> Data:
     return {"title": section.title} | ({"tokens": section.tokens} if section.tokens else {})
 
 
-def _info(guest: Guest) -> Data:
+def _dump_guest(guest: Guest) -> Data:
     """What is empty is left out."""
     manifest, offers = guest.manifest, guest.contributions
     others: Data = {

@@ -17,14 +17,14 @@ import msgspec
 
 from serai import paths
 from serai.agents.driver import Prompt
-from serai.agents.models.catalogue import FILE, MOST_TOKENS, Catalogue, Override, variables_of
+from serai.agents.models.catalogue import FILE, MOST_TOKENS, Catalogue, Override, list_key_variables
 from serai.agents.resident import conversation
 from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.model_call import ModelCall
 from serai.agents.resident.run import Run
 from serai.agents.resident.run_context import DEFAULT, PromptParts, RunContext, RunOutput, ToolSet
 from serai.app import settings_writer
-from serai.app.services.router import Data, NoArguments, Operation, ServiceGrants, provider_of
+from serai.app.services.router import Data, NoArguments, Operation, ServiceGrants, normalize_provider
 from serai.errors import BadRequest, BadSettings, NoModel, Refused, TurnLimit
 from serai.limits import Limits
 from serai.model.actions import Action, SetStatus
@@ -93,10 +93,10 @@ class ChatService:
             raise BadRequest("chat: messages must not be empty", who=guest)
         model, provider = self._take(ask.model or "")
         options = ModelOptions(max_tokens=ask.max_tokens if ask.max_tokens and ask.max_tokens > 0 else None)
-        request = ModelRequest(model, tuple(map(_message, ask.messages)), ask.system or "", options=options)
+        request = ModelRequest(model, tuple(map(_to_model_message, ask.messages)), ask.system or "", options=options)
         answer = await ModelCall(RunOutput(), self._limits.but(model_attempts=1)).get(provider, request)
         text = "".join(block.text for block in answer.message.content if isinstance(block, TextBlock))
-        return {"text": text, "usage": _usage(answer.usage)}
+        return {"text": text, "usage": _dump_usage(answer.usage)}
 
     async def run(self, guest: str, task: TaskArgs) -> Data:
         """All that a private agent said. Its calls are the guest's, and are decided like everybody's (spec piglet 10.35).
@@ -131,10 +131,10 @@ class ChatService:
             result = await run.play()
             stopped = "denied" if result.status == "denied" else ""
         except TurnLimit as limit:
-            result, stopped = run.result("error", str(limit)), "max_turns"
+            result, stopped = run.build_result("error", str(limit)), "max_turns"
         finally:
             run.stop()
-        data = {"text": "\n".join(heard.texts), "turns": result.steps, "usage": _usage(result.usage)}
+        data = {"text": "\n".join(heard.texts), "turns": result.steps, "usage": _dump_usage(result.usage)}
         return data | ({"stopped": stopped} if stopped else {})
 
 
@@ -150,11 +150,13 @@ class _Heard(RunOutput):
             self.texts += [block.text for block in event.content if isinstance(block, TextBlock)]
 
 
-def _message(said: Said) -> ModelMessage:
-    return ModelMessage("assistant", (TextBlock(said.content),)) if said.role == "assistant" else conversation.user(said.content)
+def _to_model_message(said: Said) -> ModelMessage:
+    if said.role == "assistant":
+        return ModelMessage("assistant", (TextBlock(said.content),))
+    return conversation.build_user_message(said.content)
 
 
-def _usage(usage: Usage) -> Data:
+def _dump_usage(usage: Usage) -> Data:
     return {"input": usage.input, "output": usage.output}
 
 
@@ -184,28 +186,28 @@ class CredentialService:
 
     async def key(self, guest: str, wanted: ProviderArgs) -> Data:
         """The key, or "": not granted, not there and not known look the same, so that nobody learns which keys there are."""
-        provider = provider_of(wanted.provider)
+        provider = normalize_provider(wanted.provider)
         if not provider or provider not in self._granted(guest).keys:
             return {"key": ""}
-        in_variables = (key for name in variables_of(provider) if (key := self._environ.get(name, "").strip()))
-        key = self._stored(provider) or next(in_variables, "")
+        in_variables = (key for name in list_key_variables(provider) if (key := self._environ.get(name, "").strip()))
+        key = self._find_stored_key(provider) or next(in_variables, "")
         if key:
             self._known(f"the key of {provider}", key)
         return {"key": key}
 
-    def _stored(self, provider: str) -> str:
+    def _find_stored_key(self, provider: str) -> str:
         """What the person has written down for one of its models, as a header that carries a key and nothing else."""
         try:
-            models = [model for model in Catalogue.load(self._environ) if provider_of(model.provider) == provider]
+            models = [model for model in Catalogue.load(self._environ) if normalize_provider(model.provider) == provider]
         except BadSettings:  # that it cannot be read is told elsewhere; here nothing is told
             return ""
         headers = [(name.lower(), value.strip()) for model in models for name, value in model.headers.items()]
         plain = (value for name, value in headers if name in _KEYS)
-        bearer = (rest.strip() for name, value in headers if name == "authorization" for rest in [_bearer(value)])
+        bearer = (rest.strip() for name, value in headers if name == "authorization" for rest in [_parse_bearer(value)])
         return next(filter(None, (*plain, *bearer)), "")
 
 
-def _bearer(value: str) -> str:
+def _parse_bearer(value: str) -> str:
     scheme, _, rest = value.partition(" ")
     return rest if scheme.lower() == "bearer" else ""
 
@@ -263,15 +265,15 @@ class ModelService:
         """By provider and id; the one in use is marked."""
         current = self._current()
         found = sorted(self._catalogue(), key=lambda model: (model.provider, model.id))
-        return {"models": [_model_data(model) | {"current": model.key == current} for model in found]}
+        return {"models": [_dump_model(model) | {"current": model.key == current} for model in found]}
 
     async def switch(self, guest: str, wanted: SwitchArgs) -> Data:
         """Another model from the next step on; `persist`: in later runs too."""
         if not wanted.model:
             raise BadRequest("switch: the model is required", who=guest, hint="name it as PROVIDER/ID")
-        model = self._known(wanted.model)
+        model = self._find_model(wanted.model)
         await self._switch(model.key)
-        self._show(SetStatus("model", _display(model)))
+        self._show(SetStatus("model", _format_name(model)))
         if wanted.persist:
             settings_writer.set_toml_value(
                 os.path.join(paths.config_folder(self._environ), "config.toml"), "default_model", model.key
@@ -287,27 +289,27 @@ class ModelService:
     async def write(self, _guest: str, wanted: OverridesArgs) -> Data:
         """Change what is known of models. All of them are known, or nothing is written."""
         changes = [
-            Override(self._known(key).key, change.name or "", change.context_window or 0, change.max_tokens or 0)
+            Override(self._find_model(key).key, change.name or "", change.context_window or 0, change.max_tokens or 0)
             for key, change in (wanted.overrides or {}).items()
         ]
         return {
             "models_written": settings_writer.write_model_overrides(os.path.join(paths.config_folder(self._environ), FILE), changes)
         }
 
-    def _known(self, key: str) -> Model:
+    def _find_model(self, key: str) -> Model:
         model = self._catalogue().get(key)
         if model is None:
             raise NoModel(f"unknown model: {key}", hint="name it as PROVIDER/ID, as `serai model list` shows it")
         return model
 
 
-def _display(model: Model) -> str:
+def _format_name(model: Model) -> str:
     return f"{model.provider}/{model.name}"
 
 
-def _model_data(model: Model) -> Data:
+def _dump_model(model: Model) -> Data:
     """Neither its headers nor its address: both may hold keys."""
-    data: Data = {"id": model.id, "api": model.api, "display_name": _display(model), "provider": model.provider}
+    data: Data = {"id": model.id, "api": model.api, "display_name": _format_name(model), "provider": model.provider}
     others = {
         "context_window": model.context_window,
         "max_tokens": model.max_tokens,

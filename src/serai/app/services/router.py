@@ -33,7 +33,7 @@ _ALIASES = {
 
 
 class ServiceGrants(msgspec.Struct, frozen=True):
-    """`groups` by name; `keys` are the providers, by the names that `provider_of` gives, whose keys it may have."""
+    """`groups` by name; `keys` are the providers, by the names that `normalize_provider` gives, whose keys it may have."""
 
     groups: frozenset[str] = DEFAULT_GRANTS
     keys: frozenset[str] = frozenset()
@@ -42,13 +42,13 @@ class ServiceGrants(msgspec.Struct, frozen=True):
 NO_GRANTS = ServiceGrants(frozenset())  # for whoever is no guest here
 
 
-def service_grants(settings: GuestSettings) -> ServiceGrants:
+def read_service_grants(settings: GuestSettings) -> ServiceGrants:
     """What a guest with these settings may use. A key that is granted opens `credentials`, and nothing else does."""
     groups = settings.groups if settings.keys else settings.groups - {"credentials"}
-    return ServiceGrants(groups, frozenset(map(provider_of, settings.keys)))
+    return ServiceGrants(groups, frozenset(map(normalize_provider, settings.keys)))
 
 
-def provider_of(name: str) -> str:
+def normalize_provider(name: str) -> str:
     """The one name of a provider that has several."""
     plain = name.strip().lower()
     return _ALIASES.get(plain, plain)
@@ -82,7 +82,7 @@ class Subscribable(Protocol):
     """A group that has something to tell a guest again and again."""
 
     def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
-        """As `host.services.Services.subscribe`."""
+        """As `host.adapter.Services.subscribe`."""
         ...
 
 
@@ -92,7 +92,7 @@ _LISTED = 12  # names in a hint
 
 
 class AppServices:
-    """Implements `host.services.Services`. `granted` is asked at every request: a person may change their mind."""
+    """Implements `host.adapter.Services`. `granted` is asked at every request: a person may change their mind."""
 
     def __init__(
         self, groups: Mapping[str, ServiceGroup], *, granted: Callable[[str], ServiceGrants], limits: Limits | None = None
@@ -104,14 +104,14 @@ class AppServices:
 
     async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any] | None) -> Any:
         """Do it. Every failure is a `SeraiError`; whoever is cancelled here ends what they asked for."""
-        operation = self._operation(guest, group, what)
-        given = _converted(arguments, operation, f"{group}.{what}", guest)
+        operation = self._find_operation(guest, group, what)
+        given = _convert_arguments(arguments, operation, f"{group}.{what}", guest)
         most = self._limits.requests
         if self._open[guest] >= most:
             raise Refused(f"{group}.{what}: too much is asked at once ({LimitHit('requests', most)})", who=guest)
         self._open[guest] += 1
         try:
-            return await self._done(guest, f"{group}.{what}", operation, given)
+            return await self._run_operation(guest, f"{group}.{what}", operation, given)
         finally:
             self._open[guest] -= 1
             if not self._open[guest]:
@@ -119,29 +119,29 @@ class AppServices:
 
     def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
         """Of the bus, for whoever is granted it."""
-        bus = self._group(guest, "bus", "subscribe")
+        bus = self._find_group(guest, "bus", "subscribe")
         if not isinstance(bus, Subscribable):
             raise BadRequest("there is no service bus.subscribe", who=guest)
         return bus.subscribe(guest, topic, deliver)
 
-    def _group(self, guest: str, group: str, what: str) -> ServiceGroup:
+    def _find_group(self, guest: str, group: str, what: str) -> ServiceGroup:
         """The one that is asked for, if this guest may use it."""
         found = self.groups.get(group)
         if found is None:
-            raise BadRequest(f"there is no service {group}.{what}", who=guest, hint=_near(group, self.groups))
+            raise BadRequest(f"there is no service {group}.{what}", who=guest, hint=_suggest_names(group, self.groups))
         if group not in self.granted(guest).groups:
             grant = 'keys = ["PROVIDER"]' if group == "credentials" else f'services = ["{group}"]'
             raise Refused(f'{group}.{what} is not granted: `{grant}` under [guest."{guest}"] would grant it', who=guest)
         return found
 
-    def _operation(self, guest: str, group: str, what: str) -> Operation[Any]:
-        found = self._group(guest, group, what)
+    def _find_operation(self, guest: str, group: str, what: str) -> Operation[Any]:
+        found = self._find_group(guest, group, what)
         operation = found.operations.get(what)
         if operation is None:
-            raise BadRequest(f"there is no service {group}.{what}", who=guest, hint=_near(what, found.operations))
+            raise BadRequest(f"there is no service {group}.{what}", who=guest, hint=_suggest_names(what, found.operations))
         return operation
 
-    async def _done(self, guest: str, name: str, operation: Operation[Any], given: msgspec.Struct) -> Any:
+    async def _run_operation(self, guest: str, name: str, operation: Operation[Any], given: msgspec.Struct) -> Any:
         deadline = asyncio.timeout(self._limits.call)
         try:
             async with deadline:
@@ -156,30 +156,30 @@ class AppServices:
             raise Refused(f"{name} failed: {type(error).__name__}", who=guest) from error  # its text may be for nobody's eyes
 
 
-def _converted(arguments: Mapping[str, Any] | None, operation: Operation[Any], name: str, guest: str) -> Any:
+def _convert_arguments(arguments: Mapping[str, Any] | None, operation: Operation[Any], name: str, guest: str) -> Any:
     """As the operation takes them; absent ones are none (spec piglet FIX-5)."""
     given = {} if arguments is None else dict(arguments)
     try:
         try:
             return msgspec.convert(given, operation.takes)
         except msgspec.ValidationError:
-            return msgspec.convert(_whole(given), operation.takes)
+            return msgspec.convert(_convert_floats(given), operation.takes)
     except (msgspec.ValidationError, RecursionError) as error:
         takes = ", ".join(operation.takes.__struct_fields__)
         hint = f"it takes {takes}" if takes else "it takes nothing"
         raise BadRequest(f"{name}: {str(error).replace('`$.', '`')}", who=guest, hint=hint) from None
 
 
-def _whole(value: Any) -> Any:
+def _convert_floats(value: Any) -> Any:
     """With integers where others write `4242.0` (spec piglet 10.14). Only for what is refused otherwise."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _convert_floats(item) for key, item in value.items()}
+    return [_convert_floats(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def _suggest_names(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(name[:100], names, n=3, cutoff=0.5) or names[:_LISTED]
     return f"there is {', '.join(near)}" if near else ""

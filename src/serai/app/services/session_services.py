@@ -91,26 +91,26 @@ class SessionService:
         """The newest first."""
         if self._folder is None:
             return {"sessions": []}
-        return {"sessions": [_listed(one) for one in await asyncio.to_thread(self._folder.list)]}  # there may be thousands
+        return {"sessions": [_dump_summary(one) for one in await asyncio.to_thread(self._folder.list)]}  # there may be thousands
 
     async def load(self, guest: str, wanted: PathArgs) -> Data:
         """Go on in another session, of those in the folder of sessions."""
         if self._folder is None:
-            raise _none()
+            raise _build_error()
         self._must_be_idle()
-        await self._become(self._folder.open(_id_of(wanted.path, self._folder.folder, guest)))
+        await self._switch_to(self._folder.open(_path_to_id(wanted.path, self._folder.folder, guest)))
         return {}
 
     async def fork(self, _guest: str, _arguments: NoArguments) -> Data:
         """Go on in a copy of the conversation as it stands."""
         self._must_be_idle()
-        parent = self._session()
+        parent = self._get_session()
         fork = parent.fork()
         data = {"parent_id": parent.id, "message_count": fork.meta.fork_point}
-        await self._become(fork, made=True)
+        await self._switch_to(fork, made=True)
         return data
 
-    async def _become(self, stored: StoredSession, *, made: bool = False) -> None:
+    async def _switch_to(self, stored: StoredSession, *, made: bool = False) -> None:
         """`made`: for this alone, so that it goes when it cannot be."""
         try:
             await self._swap(stored)
@@ -125,41 +125,41 @@ class SessionService:
 
     async def title(self, _guest: str, _arguments: NoArguments) -> Data:
         try:
-            return {"title": self._session().meta.title}
+            return {"title": self._get_session().meta.title}
         except NoSession:
             return {"title": ""}
 
     async def set_title(self, _guest: str, wanted: TitleArgs) -> Data:
-        self._session().title(wanted.title)
+        self._get_session().set_title(wanted.title)
         self._titled(wanted.title)
         return {}
 
     async def append(self, _guest: str, wanted: EntryArgs) -> Data:
         """Something of the guest's own; no message."""
-        return {"id": self._session().entry(wanted.kind, wanted.data).id}
+        return {"id": self._get_session().append_entry(wanted.kind, wanted.data).id}
 
     async def say(self, guest: str, wanted: SearchArgs) -> Data:
         """A message that is part of the conversation when it is read again."""
         if wanted.role not in ("user", "assistant"):
             raise BadRequest(f"say: the role is user or assistant, not {wanted.role!r}", who=guest)
-        return {"id": self._session().custom(wanted.role, wanted.content).id}
+        return {"id": self._get_session().append_custom(wanted.role, wanted.content).id}
 
     async def label(self, _guest: str, wanted: LabelArgs) -> Data:
         """A name for an entry; an empty one takes it away."""
-        self._session().label(wanted.target_id, wanted.label)
+        self._get_session().label(wanted.target_id, wanted.label)
         return {}
 
     async def branch(self, _guest: str, wanted: BranchArgs) -> Data:
         """Go on from that entry."""
         self._must_be_idle()
-        self._session().branch(wanted.entry_id, wanted.summary or "")
+        self._get_session().branch(wanted.entry_id, wanted.summary or "")
         self._refresh()
         return {}
 
     async def reset(self, _guest: str, _arguments: NoArguments) -> Data:
         """Go on from nothing, in the same file."""
         self._must_be_idle()
-        self._session().reset()
+        self._get_session().reset()
         self._refresh()
         return {}
 
@@ -167,18 +167,18 @@ class SessionService:
 
     async def entries(self, _guest: str, _arguments: NoArguments) -> Data:
         """The active path, from its root to the leaf."""
-        return {"entries": [_entry(row) for row in self._session().tree().full() if row.active]}
+        return {"entries": [_dump_entry(row) for row in self._get_session().read_tree().list_rows() if row.active]}
 
     async def tree(self, _guest: str, _arguments: NoArguments) -> Data:
-        return {"nodes": [_entry(row) | _node(row) for row in self._session().tree().full()]}
+        return {"nodes": [_dump_entry(row) | _dump_node(row) for row in self._get_session().read_tree().list_rows()]}
 
-    def _session(self) -> StoredSession:
+    def _get_session(self) -> StoredSession:
         if self._current is None:
-            raise _none()
+            raise _build_error()
         return self._current.session
 
 
-def _id_of(path: str, folder: str, guest: str) -> str:
+def _path_to_id(path: str, folder: str, guest: str) -> str:
     """Links count as where they lead: nothing from elsewhere becomes a session."""
     real = "" if "\0" in path else os.path.realpath(path)  # which takes no NUL, and no file has one
     if os.path.dirname(real) != os.path.realpath(folder) or not real.endswith(SUFFIX):
@@ -186,26 +186,26 @@ def _id_of(path: str, folder: str, guest: str) -> str:
     return os.path.basename(real).removesuffix(SUFFIX)
 
 
-def _none() -> NoSession:
+def _build_error() -> NoSession:
     return NoSession("no active session", hint="this run keeps none")
 
 
-def _listed(one: SessionSummary) -> Data:
+def _dump_summary(one: SessionSummary) -> Data:
     meta, created = one.meta, entries.parse_time(one.meta.created)
-    data = {"id": one.id, "title": meta.title, "cwd": meta.cwd, "created_at": _seconds(created), "path": one.path}
+    data = {"id": one.id, "title": meta.title, "cwd": meta.cwd, "created_at": _format_time(created), "path": one.path}
     return data | ({"parent_id": meta.parent} if meta.parent else {})
 
 
-def _seconds(ns: int) -> str:
+def _format_time(ns: int) -> str:
     return entries.format_time(ns)[:19] + "Z" if ns else entries.ZERO
 
 
-def _entry(row: TreeRow) -> Data:
+def _dump_entry(row: TreeRow) -> Data:
     data: Data = {"id": row.id, "type": row.type, "timestamp": row.ts, "children": row.children}
     return data | ({"parent_id": row.parent} if row.parent else {})
 
 
-def _node(row: TreeRow) -> Data:
+def _dump_node(row: TreeRow) -> Data:
     data: Data = {"on_active_path": row.active, "depth": row.depth}
     others = {"preview": row.preview, "label": row.label, "tokens_before": row.tokens_before}
     return data | {key: value for key, value in others.items() if value}

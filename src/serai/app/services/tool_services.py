@@ -75,10 +75,10 @@ class ToolService:
     async def list(self, _guest: str, which: ToolFilterArgs) -> Data:
         """All of each tool, also of deferred ones."""
         safe = which.filter == "background_safe"
-        return {"tools": [spec_data(tool) for tool in self._sorted() if tool.background or not safe]}
+        return {"tools": [dump_spec(tool) for tool in self._sort_tools() if tool.background or not safe]}
 
     async def names(self, _guest: str, _arguments: NoArguments) -> Data:
-        return {"tools": [{"name": tool.name, "description": tool.description} for tool in self._sorted()]}
+        return {"tools": [{"name": tool.name, "description": tool.description} for tool in self._sort_tools()]}
 
     async def call(self, guest: str, wanted: ToolCallArgs) -> Data:
         """What a tool does wrong is a result; that there is no such tool is an error. The agent's filter is not asked."""
@@ -89,7 +89,7 @@ class ToolService:
             raise Refused(why, who=guest)
         self._open[guest] += 1
         try:
-            return result_data(await self._call(ToolCall(wanted.name, wanted.arguments or {}, wanted.call_id, asker=guest)))
+            return dump_result(await self._call(ToolCall(wanted.name, wanted.arguments or {}, wanted.call_id, asker=guest)))
         finally:
             self._open[guest] -= 1
             if not self._open[guest]:
@@ -107,22 +107,22 @@ class ToolService:
         """Offer the agent these alone; none ends it (spec piglet 6.6)."""
         allowed = self._allowed()
         names = wanted.names or allowed
-        self._agent().only(names if names is None or allowed is None else set(names) & set(allowed))
+        self._agent().restrict(names if names is None or allowed is None else set(names) & set(allowed))
         return {}
 
-    def _sorted(self) -> Iterable[ToolSpec]:
+    def _sort_tools(self) -> Iterable[ToolSpec]:
         return sorted(self._box.list(), key=lambda tool: tool.name)
 
     def _find(self, name: str) -> ToolSpec | None:
         return next((tool for tool in self._box.list() if tool.name == name), None)
 
 
-def spec_data(tool: ToolSpec) -> Data:
+def dump_spec(tool: ToolSpec) -> Data:
     data = {"name": tool.name, "description": tool.description, "schema": tool.schema}
     return data | {"deferred": True} if tool.deferred else data
 
 
-def result_data(result: ToolResult) -> Data:
+def dump_result(result: ToolResult) -> Data:
     """Without its details, which are for people. A code that only stands in the text is told too."""
     data: Data = {"content": list(map(msgspec.to_builtins, result.content)), "is_error": result.is_error}
     in_text = _CODE.match(result.text) if result.is_error else None
@@ -150,22 +150,22 @@ class UndoService:
 
     async def snapshots(self, guest: str, _arguments: NoArguments) -> Data:
         """The size of each copy, by the path of its file."""
-        return {"snapshots": await self._here(guest)}
+        return {"snapshots": await self._list_snapshots(guest)}
 
     async def restore(self, guest: str, wanted: UndoArgs) -> Data:
         """Put a file back; its path is one of those that `snapshots` tells. It is decided like a call that writes it."""
-        if wanted.path not in await self._here(guest):
+        if wanted.path not in await self._list_snapshots(guest):
             raise NoSnapshot(f"no snapshot for path: {wanted.path}", who=guest)
         if why := await self._may(guest, wanted.path):
             raise NotAllowed(why, who=guest)
-        await asyncio.to_thread(self._copies(guest).restore, wanted.path)
+        await asyncio.to_thread(self._get_copies(guest).restore, wanted.path)
         return {}
 
-    async def _here(self, guest: str) -> dict[str, int]:
-        found = await asyncio.to_thread(self._copies(guest).snapshots)
+    async def _list_snapshots(self, guest: str) -> dict[str, int]:
+        found = await asyncio.to_thread(self._get_copies(guest).list_snapshots)
         return {path: size for path, size in found.items() if path.startswith(self._folder)}
 
-    def _copies(self, guest: str) -> Copies:
+    def _get_copies(self, guest: str) -> Copies:
         if self._kept is None:
             raise Refused("undo snapshots not available", who=guest)
         return self._kept

@@ -21,11 +21,12 @@ from functools import cached_property
 from itertools import count
 from typing import Literal, NamedTuple, Protocol
 
+from serai.atomic_file import write_atomically
 from serai.boxes.backend import BackendCapabilities, BackendState, BoxObservation, BoxResources, BoxSpec
 from serai.boxes.box_client import BoxClient
 from serai.boxes.ownership import BoxHolder, HeldBox, KeptBox, run_to_completion
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused
-from serai.limits import Limits
+from serai.limits import BoxLimits
 from serai.paths import make_private_folder
 from serai.wire import process_tree
 
@@ -61,7 +62,7 @@ class LaunchMethod(Protocol):
     def thaw(self, generation: str) -> None: ...
 
 
-def log_path(home: str, generation: str) -> str:
+def build_log_path(home: str, generation: str) -> str:
     """Beside the folders: it outlives the box, to tell why that ended."""
     return os.path.join(home, "logs", f"{generation}.log")
 
@@ -69,7 +70,7 @@ def log_path(home: str, generation: str) -> str:
 class LocalBackend:
     """`home` has the folders of all boxes. `control` makes the client of a porter from a socket's path and a box id."""
 
-    def __init__(self, kind: LaunchMethod, home: str, limits: Limits, control: Callable[[str, str], BoxClient]) -> None:
+    def __init__(self, kind: LaunchMethod, home: str, limits: BoxLimits, control: Callable[[str, str], BoxClient]) -> None:
         self.kind = kind
         self.name = kind.name
         self.home = home
@@ -104,7 +105,8 @@ class LocalBackend:
         try:
             make_private_folder(instance.folder)
             self._instances[wanted.generation] = instance
-            _write(os.path.join(instance.folder, "about.json"), json.dumps({"backend": self.name, **asdict(wanted)}))
+            about = json.dumps({"backend": self.name, **asdict(wanted)})
+            write_atomically(os.path.join(instance.folder, "about.json"), about.encode(), sync=True)
             await instance.start(holder)
         except BaseException as error:
             await run_to_completion(instance.destroy())
@@ -114,10 +116,10 @@ class LocalBackend:
         return instance
 
     async def list(self) -> Sequence[BoxObservation]:
-        return [instance.meta() for instance in self._all()]
+        return [instance.observe() for instance in self._list_instances()]
 
     async def find(self, name: str) -> LocalInstance:
-        everyone = self._all()
+        everyone = self._list_instances()
         for name_of in (operator.attrgetter("generation"), operator.attrgetter("box_id")):  # an id may look like a generation
             for instance in everyone:
                 if name_of(instance) == name:
@@ -126,16 +128,16 @@ class LocalBackend:
 
     async def close(self) -> None:
         for instance in self._instances.values():
-            instance.let_go()
+            instance.disconnect()
             if isinstance(instance.held, KeptBox):
                 instance.held.forget()
         self._instances.clear()
 
     def forget(self, generation: str) -> None:
         if (instance := self._instances.pop(generation, None)) is not None:
-            instance.let_go()
+            instance.disconnect()
 
-    def _all(self) -> Sequence[LocalInstance]:
+    def _list_instances(self) -> Sequence[LocalInstance]:
         try:
             names = sorted(os.listdir(self.home))
         except FileNotFoundError:
@@ -144,9 +146,9 @@ class LocalBackend:
             raise BoxFailed(f"the boxes of {self.name} cannot be listed: {error.strerror}", who=self.home) from None
         for gone in [name for name, instance in self._instances.items() if name not in names and instance.held is None]:
             self.forget(gone)  # ended by another process
-        return [instance for name in names if (instance := self._known(name)) is not None]
+        return [instance for name in names if (instance := self._find_instance(name)) is not None]
 
-    def _known(self, name: str) -> LocalInstance | None:
+    def _find_instance(self, name: str) -> LocalInstance | None:
         """The box in that folder, when it is one of ours."""
         try:
             with open(os.path.join(self.home, name, "about.json"), "rb") as file:
@@ -188,17 +190,17 @@ class LocalInstance:
                 return marker
         return ""
 
-    def meta(self) -> BoxObservation:
+    def observe(self) -> BoxObservation:
         return BoxObservation(box_id=self.box_id, generation=self.generation, name=f"serai-{self.generation}", state=self._state())
 
-    def control(self) -> BoxClient:
+    def get_client(self) -> BoxClient:
         if self._control is None:
             self._control = self._backend.make_control(os.path.join(self.folder, "control.sock"), self.box_id)
         return self._control
 
     async def start(self, holder: BoxHolder) -> None:
         argv = self._backend.kind.prepare(self.wanted, self.folder)
-        path = log_path(self._backend.home, self.generation)
+        path = build_log_path(self._backend.home, self.generation)
         make_private_folder(os.path.dirname(path))
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -216,10 +218,10 @@ class LocalInstance:
             await self.thaw()  # what is frozen cannot end
             held = self.held or KeptBox(self.folder, self._backend.limits)
             if not (isinstance(held, KeptBox) and await held.pause()):
-                _write(marker, "")
+                write_atomically(marker, b"", sync=True)
             await self._stop()
         except BaseException as error:
-            if _listening(self.folder):  # it was not stopped; else it is paused, whatever went wrong
+            if _is_listening(self.folder):  # it was not stopped; else it is paused, whatever went wrong
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(marker)
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
@@ -229,7 +231,7 @@ class LocalInstance:
     async def resume(self, holder: BoxHolder) -> None:
         await self.start(holder)
 
-    def resumed(self) -> None:
+    def mark_resumed(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, "paused"))
 
@@ -238,7 +240,7 @@ class LocalInstance:
             raise BoxRefused(f'box "{self.box_id}" is paused: there is nothing to freeze', who=self.box_id)
         if not self._backend.capabilities.freeze:
             raise BoxRefused(f'boxes of "{self._backend.name}" cannot be frozen here', who=self.box_id, hint="pause it instead")
-        _write(os.path.join(self.folder, "frozen"), "")
+        write_atomically(os.path.join(self.folder, "frozen"), b"", sync=True)
         self._backend.kind.freeze(self.generation)
 
     async def thaw(self) -> None:
@@ -263,7 +265,7 @@ class LocalInstance:
             raise BoxFailed(f"its disk cannot be removed: {error}", who=f"box {self.box_id}") from None
         self._backend.forget(self.generation)
 
-    def let_go(self) -> None:
+    def disconnect(self) -> None:
         """Hang up."""
         if self._control is not None:
             self._control.close()
@@ -272,32 +274,32 @@ class LocalInstance:
     async def _stop(self) -> None:
         """No process of it is left on return, whoever started it and whatever became of them."""
         await self.thaw()  # what is frozen cannot end
-        self.let_go()
+        self.disconnect()
         held = self.held or KeptBox(self.folder, self._backend.limits)
         self.held = None
         await held.end()
         if isinstance(held, KeptBox):  # who started it may be dead, and what they started may not
             limit = self._backend.limits.box_stop
-            left = await asyncio.to_thread(process_tree.kill_until_gone, lambda: holders_of(self.generation), seconds=limit)
+            left = await asyncio.to_thread(process_tree.kill_until_gone, lambda: find_processes(self.generation), seconds=limit)
             if left:
                 raise BoxFailed(f"its processes {[process.pid for process in left]} do not end", who=f"box {self.box_id}")
 
     def _state(self) -> BackendState:
         if self.halted == "paused":
             return "paused"
-        return (self.halted or "running") if _listening(self.folder) else "exited"
+        return (self.halted or "running") if _is_listening(self.folder) else "exited"
 
 
-def holders_of(generation: str) -> list[process_tree.Process]:
+def find_processes(generation: str) -> list[process_tree.Process]:
     """The launcher and the porter of a box, by a variable that they were started with: when all that we knew of them is lost."""
     wanted = f"SERAI_BOX={generation}".encode()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     until = process_tree.exec_deadline()
-    holders = (pid for pid in pids if wanted in process_tree.read_shown(f"/proc/{pid}/environ", until).split(b"\0"))
+    holders = (pid for pid in pids if wanted in process_tree.read_proc_file(f"/proc/{pid}/environ", until).split(b"\0"))
     return [process for pid in holders if (process := process_tree.read_process(pid)) and process.alive]
 
 
-def _listening(folder: str) -> bool:
+def _is_listening(folder: str) -> bool:
     """Whether somebody listens at its control socket: the porter, for as long as it lives."""
     try:
         at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -314,18 +316,6 @@ def _listening(folder: str) -> bool:
         finally:
             os.close(at)
     return True
-
-
-def _write(path: str, text: str) -> None:
-    """A small file that is there whole or not at all, also after a power cut."""
-    draft = f"{path}.new"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.write(descriptor, text.encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(draft, path)
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -346,14 +336,14 @@ def remove_tree(path: str) -> None:
         while entries := os.listdir(top):
             for name in entries:
                 with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
-                    _remove(top, name, names)
+                    _remove_entry(top, name, names)
     finally:
         os.close(top)
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(path)
 
 
-def _remove(top: int, name: str, names: count[int]) -> None:
+def _remove_entry(top: int, name: str, names: count[int]) -> None:
     """An entry of the top folder; the folders in it become entries of the top folder."""
     if not _is_folder(top, name):
         os.unlink(name, dir_fd=top)
@@ -362,7 +352,7 @@ def _remove(top: int, name: str, names: count[int]) -> None:
     try:
         for entry in os.listdir(inner):
             if _is_folder(inner, entry):
-                os.rename(entry, _free(top, names), src_dir_fd=inner, dst_dir_fd=top)
+                os.rename(entry, _find_free_name(top, names), src_dir_fd=inner, dst_dir_fd=top)
             else:
                 os.unlink(entry, dir_fd=inner)
     finally:
@@ -378,7 +368,7 @@ def _is_folder(at: int, name: str) -> bool:
     return True
 
 
-def _free(top: int, names: count[int]) -> str:
+def _find_free_name(top: int, names: count[int]) -> str:
     """A name that is not taken there: a box may have thought of ours."""
     while True:
         name = f".serai-{next(names)}"

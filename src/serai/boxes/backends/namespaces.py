@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from serai.boxes.backend import BackendCapabilities, BoxResources, BoxSpec, LimitScope
 from serai.boxes.backends.local import ProbeResult, remove_tree
 from serai.boxes.cgroups import Cgroups
-from serai.boxes.ownership import program_command
+from serai.boxes.ownership import build_program_command
 from serai.boxes.programs.namespace_box import FIRST_ID, RANGE
 from serai.errors import BoxFailed, BoxRefused
 
@@ -38,25 +38,60 @@ _LEAST = {"memory": 32 << 20, "cpus": 0.01, "pids": 4}
 _COUNTED_APART = (5, 14)
 
 
-def first_id(generation: str) -> int:
+def compute_first_id(generation: str) -> int:
     """The machine's id for the root of a box. Two boxes may share it: they are still in namespaces of their own."""
     return FIRST_ID + zlib.crc32(generation.encode()) % _SLOTS * RANGE
 
 
-def only_id(generation: str) -> int:
+def compute_only_id(generation: str) -> int:
     """The machine's id for all of a box without namespaces: above those of the others, which have many each."""
     return FIRST_ID + _SLOTS * RANGE + zlib.crc32(generation.encode()) % RANGE
 
 
-class NamespacesLaunch:
-    name = "namespaces"
-
-    def __init__(self, launcher: Launcher = "auto") -> None:
-        self._wanted = launcher
+class LocalLaunch:
+    """What the kinds of boxes share that our launcher makes: its command line, and the control groups of a box."""
 
     @cached_property
     def _groups(self) -> Cgroups:
         return Cgroups.probe()
+
+    def _build_command(
+        self, mode: Literal["own", "bwrap", "process"], wanted: BoxSpec, folder: str, *, ids: int | None, shm: str, bwrap: list[str]
+    ) -> list[str]:
+        group = self._groups.make(wanted.generation, select_group_limits(wanted.allowance, self._groups.limiting))
+        config: Config = {
+            "mode": mode,
+            "folder": os.path.abspath(folder),
+            "box_id": wanted.box_id,
+            "rootfs": os.path.abspath(wanted.rootfs) if wanted.rootfs is not None else None,
+            "ids": ids,
+            "cgroups": list(group.folders),
+            "rlimits": select_rlimits(wanted.allowance, self._groups.limiting),
+            "shm": shm,
+            "bwrap": bwrap,
+        }
+        return [*build_program_command("programs.launcher"), json.dumps(config)]
+
+    def release(self, generation: str, folder: str) -> None:
+        """Leave no process, no control group and no folder of a box. Idempotent."""
+        group = self._groups.find(generation)
+        if not group.kill():
+            raise BoxFailed(f"its processes {sorted(group.list_pids())} do not end", who=f"box {generation}")
+        group.remove()
+        remove_tree(folder)
+
+    def freeze(self, generation: str) -> None:
+        self._groups.find(generation).freeze()
+
+    def thaw(self, generation: str) -> None:
+        self._groups.find(generation).thaw()
+
+
+class NamespacesLaunch(LocalLaunch):
+    name = "namespaces"
+
+    def __init__(self, launcher: Launcher = "auto") -> None:
+        self._wanted = launcher
 
     @cached_property
     def _launcher(self) -> tuple[Literal["own", "bwrap"], str]:
@@ -65,7 +100,7 @@ class NamespacesLaunch:
         mode: Literal["own", "bwrap"]
         for mode in ("own", "bwrap"):
             if self._wanted in ("auto", mode):
-                reasons[mode] = _own_missing() if mode == "own" else _bwrap_missing()
+                reasons[mode] = _probe_own() if mode == "own" else _probe_bwrap()
                 if not reasons[mode]:
                     return mode, ""
         return ("own" if "own" in reasons else "bwrap"), "; ".join(reasons.values())
@@ -80,8 +115,8 @@ class NamespacesLaunch:
             notes.append(
                 "bubblewrap makes the boxes: no base tree can be given, /dev/shm and the number of terminals are not limited"
             )
-        limits = self._limiting()
-        notes += [f"{what} cannot be limited for a whole box: no control group can be made here" for what in _unlimited(limits)]
+        limits = self._get_limit_scope()
+        notes += [f"{what} cannot be limited for a whole box: no control group can be made here" for what in _get_unlimited(limits)]
         return ProbeResult(
             missing,
             BackendCapabilities(
@@ -95,14 +130,14 @@ class NamespacesLaunch:
             ),
         )
 
-    def _limiting(self) -> LimitScope:
+    def _get_limit_scope(self) -> LimitScope:
         """By control groups; else as far as resource limits go."""
         groups = self._groups.limiting
-        apart = os.geteuid() != 0 and _kernel() >= _COUNTED_APART
+        apart = os.geteuid() != 0 and _read_kernel_version() >= _COUNTED_APART
         return LimitScope(memory=groups.memory or "process", cpus=groups.cpus, pids=groups.pids or ("box" if apart else ""))
 
     def check(self, wanted: BoxSpec) -> None:
-        check_allowance(wanted, self._limiting())
+        check_allowance(wanted, self._get_limit_scope())
         if wanted.rootfs is not None:
             _check_base(wanted, self._launcher[0])
 
@@ -111,37 +146,9 @@ class NamespacesLaunch:
         if missing:
             raise BoxFailed(missing, who=f"box {wanted.box_id}")
         self.check(wanted)
-        group = self._groups.make(wanted.generation, by_groups(wanted.allowance, self._groups.limiting))
-        config: Config = {
-            "mode": mode,
-            "folder": os.path.abspath(folder),
-            "box_id": wanted.box_id,
-            "rootfs": os.path.abspath(wanted.rootfs) if wanted.rootfs is not None else None,
-            "ids": first_id(wanted.generation) if os.geteuid() == 0 else None,
-            "cgroups": list(group.folders),
-            "rlimits": resource_limits(wanted.allowance, self._groups.limiting),
-            "shm": _shm(wanted.allowance),
-            "bwrap": _bwrap_programs() if mode == "bwrap" else [],
-        }
-        return [*program_command("programs.launcher"), json.dumps(config)]
-
-    def release(self, generation: str, folder: str) -> None:
-        release(self._groups, generation, folder)
-
-    def freeze(self, generation: str) -> None:
-        self._groups.find(generation).freeze()
-
-    def thaw(self, generation: str) -> None:
-        self._groups.find(generation).thaw()
-
-
-def release(groups: Cgroups, generation: str, folder: str) -> None:
-    """Leave no process, no control group and no folder of a box. Idempotent."""
-    group = groups.find(generation)
-    if not group.kill():
-        raise BoxFailed(f"its processes {sorted(group.pids())} do not end", who=f"box {generation}")
-    group.remove()
-    remove_tree(folder)
+        ids = compute_first_id(wanted.generation) if os.geteuid() == 0 else None
+        programs = _find_bwrap_programs() if mode == "bwrap" else []
+        return self._build_command(mode, wanted, folder, ids=ids, shm=_compute_shm_size(wanted.allowance), bwrap=programs)
 
 
 def check_allowance(wanted: BoxSpec, limits: LimitScope) -> None:
@@ -159,7 +166,7 @@ def check_allowance(wanted: BoxSpec, limits: LimitScope) -> None:
             raise BoxRefused(f"{name} = {value} is too little for a box", who=who, hint=f"give it at least {amount}")
 
 
-def by_groups(allowance: BoxResources, held: LimitScope) -> BoxResources:
+def select_group_limits(allowance: BoxResources, held: LimitScope) -> BoxResources:
     """What control groups hold of it."""
     return BoxResources(
         memory=allowance.memory if held.memory else None,
@@ -168,7 +175,7 @@ def by_groups(allowance: BoxResources, held: LimitScope) -> BoxResources:
     )
 
 
-def resource_limits(allowance: BoxResources, held: LimitScope) -> dict[str, int]:
+def select_rlimits(allowance: BoxResources, held: LimitScope) -> dict[str, int]:
     """What control groups do not hold: each process on its own."""
     limits = {}
     if allowance.memory is not None and not held.memory:
@@ -178,12 +185,12 @@ def resource_limits(allowance: BoxResources, held: LimitScope) -> dict[str, int]
     return limits
 
 
-def _shm(allowance: BoxResources) -> str:
+def _compute_shm_size(allowance: BoxResources) -> str:
     """How large /dev/shm may be: it is memory, and no end of a process frees it. So never all that the box has."""
     return "50%" if allowance.memory is None else str(allowance.memory // 2)
 
 
-def _unlimited(limits: LimitScope) -> list[str]:
+def _get_unlimited(limits: LimitScope) -> list[str]:
     return [name for name in ("memory", "cpus", "pids") if getattr(limits, name) != "box"]
 
 
@@ -195,22 +202,22 @@ def _check_base(wanted: BoxSpec, mode: str) -> None:
         raise BoxRefused(f"there is no folder {rootfs} to be its base tree", who=who, hint="give the folder of an unpacked system")
 
 
-def _kernel() -> tuple[int, ...]:
+def _read_kernel_version() -> tuple[int, ...]:
     return tuple(int("".join(filter(str.isdigit, part)) or 0) for part in os.uname().release.split(".")[:2])
 
 
-def _own_missing() -> str:
+def _probe_own() -> str:
     """Why our own launcher makes no box here, found by trying."""
     if os.uname().machine not in ("x86_64", "aarch64") or sys.platform != "linux":
         return f"there is no launcher for {os.uname().machine} machines with {sys.platform}"
     try:
         done = subprocess.run(  # noqa: S603  (our own program)
-            [*program_command("programs.launcher"), "probe"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False
+            [*build_program_command("programs.launcher"), "probe"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False
         )
         told = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return f"the launcher does not work: {error}"
-    return "" if told.get("ready") else _because(str(told.get("error")))
+    return "" if told.get("ready") else _explain_failure(str(told.get("error")))
 
 
 _SWITCHES = {
@@ -220,7 +227,7 @@ _SWITCHES = {
 }
 
 
-def _because(error: str) -> str:
+def _explain_failure(error: str) -> str:
     for path, (value, switch) in _SWITCHES.items():
         try:
             if Path(path).read_text().strip() == value:
@@ -230,7 +237,7 @@ def _because(error: str) -> str:
     return f"this machine does not let you make namespaces ({error})"
 
 
-def _bwrap_programs() -> list[str]:
+def _find_bwrap_programs() -> list[str]:
     """bubblewrap, the Python for the porter, and where that is when the box does not see it anyway."""
     bwrap = shutil.which("bwrap") or ""
     if os.access("/usr/bin/python3", os.X_OK):
@@ -240,13 +247,13 @@ def _bwrap_programs() -> list[str]:
     return [bwrap, python] if prefix.startswith("/usr") else [bwrap, python, prefix]
 
 
-def _bwrap_missing() -> str:
-    bwrap, python, *prefix = _bwrap_programs()
+def _probe_bwrap() -> str:
+    bwrap, python, *prefix = _find_bwrap_programs()
     if os.geteuid() == 0:
         return "bubblewrap is for ordinary users: as root the own launcher gives more"
     if not bwrap:
         return "bubblewrap is not installed"
-    from serai.boxes.programs.bubblewrap_box import options
+    from serai.boxes.programs.bubblewrap_box import build_options
 
     with tempfile.TemporaryDirectory(prefix="serai-probe-") as folder:
         os.mkdir(os.path.join(folder, "workspace"))
@@ -256,7 +263,7 @@ def _bwrap_missing() -> str:
         shared = [path for path in ("/usr", "/bin", "/lib", "/lib64") if os.path.isdir(path) and not os.path.islink(path)]
         try:
             done = subprocess.run(  # noqa: S603  (found on the PATH of the user)
-                [bwrap, *options("probe", folder, [*shared, *prefix]), "--", python, "-I", "-S", "-c", ""],
+                [bwrap, *build_options("probe", folder, [*shared, *prefix]), "--", python, "-I", "-S", "-c", ""],
                 capture_output=True,
                 timeout=_PROBE_SECONDS,
                 env={},

@@ -6,23 +6,15 @@ is said in its capabilities.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from serai.boxes.backend import BackendCapabilities, BoxSpec, LimitScope
 from serai.boxes.backends.local import ProbeResult
-from serai.boxes.backends.namespaces import by_groups, check_allowance, only_id, release, resource_limits
-from serai.boxes.cgroups import Cgroups
-from serai.boxes.ownership import program_command
+from serai.boxes.backends.namespaces import LocalLaunch, check_allowance, compute_only_id
 from serai.boxes.programs.namespace_box import FIRST_ID
 from serai.errors import BoxRefused
-
-if TYPE_CHECKING:
-    from serai.boxes.programs.box_setup import Config
 
 # What root needs to give a box a user of its own, to end that one's processes and to remove its files: chown, dac_override, fowner,
 # kill, setgid, setuid. Root of a container has these, or has been denied them.
@@ -30,7 +22,7 @@ _POWERS = sum(1 << number for number in (0, 1, 3, 5, 6, 7))
 _LAST_ID = FIRST_ID + 0x0FFFFFFF
 
 
-def _may_be_others() -> bool:
+def _can_change_user() -> bool:
     """Whether we are a root who can become anybody."""
     if os.geteuid() != 0:
         return False
@@ -45,19 +37,15 @@ def _has_ids(path: str) -> bool:
     return any(first <= FIRST_ID and first + size > _LAST_ID for first, _, size in rows)
 
 
-class ProcessLaunch:
+class ProcessLaunch(LocalLaunch):
     name = "process"
-
-    @cached_property
-    def _groups(self) -> Cgroups:
-        return Cgroups.probe()
 
     def probe(self) -> ProbeResult:
         if sys.platform != "linux":
             return ProbeResult("it needs Linux", BackendCapabilities(isolation="none"))
         from serai.kernel import landlock, seccomp
 
-        version, filtered = landlock.abi_version(), seccomp.is_supported()
+        version, filtered = landlock.get_abi_version(), seccomp.is_supported()
         notes = []
         if not version:
             notes.append("the kernel has no Landlock: a box can read and write whatever you can")
@@ -65,7 +53,7 @@ class ProcessLaunch:
             notes.append("the kernel's Landlock is too old to keep a box from sending signals to your processes")
         if not filtered:
             notes.append("there is no filter of system calls for this kind of machine: a box uses the machine's network")
-        if _may_be_others():
+        if _can_change_user():
             notes.append("a box runs as a user of its own: nothing of the machine belongs to it")
         else:
             notes.append(
@@ -75,7 +63,7 @@ class ProcessLaunch:
         notes.append("a box sees no /proc, and its files lie in a folder: absolute paths are the machine's")
         capabilities = BackendCapabilities(
             isolation="landlock" if version else "none",
-            limits=self._limiting(),
+            limits=self._get_limit_scope(),
             network="none" if filtered else "host",
             freeze=self._groups.freezes,
             dial=not filtered,
@@ -83,37 +71,17 @@ class ProcessLaunch:
         )
         return ProbeResult("", capabilities)
 
-    def _limiting(self) -> LimitScope:
+    def _get_limit_scope(self) -> LimitScope:
         held = self._groups.limiting
         return LimitScope(memory=held.memory or "process", cpus=held.cpus, pids=held.pids)
 
     def check(self, wanted: BoxSpec) -> None:
-        check_allowance(wanted, self._limiting())
+        check_allowance(wanted, self._get_limit_scope())
         if wanted.rootfs is not None:
             hint = 'use the backend "namespaces", or make the box without a base tree'
             raise BoxRefused('a box of "process" takes no base tree', who=f"box {wanted.box_id}", hint=hint)
 
     def prepare(self, wanted: BoxSpec, folder: str) -> list[str]:
         self.check(wanted)
-        group = self._groups.make(wanted.generation, by_groups(wanted.allowance, self._groups.limiting))
-        config: Config = {
-            "mode": "process",
-            "folder": os.path.abspath(folder),
-            "box_id": wanted.box_id,
-            "rootfs": None,
-            "ids": only_id(wanted.generation) if _may_be_others() else None,
-            "cgroups": list(group.folders),
-            "rlimits": resource_limits(wanted.allowance, self._groups.limiting),
-            "shm": "",
-            "bwrap": [],
-        }
-        return [*program_command("programs.launcher"), json.dumps(config)]
-
-    def release(self, generation: str, folder: str) -> None:
-        release(self._groups, generation, folder)
-
-    def freeze(self, generation: str) -> None:
-        self._groups.find(generation).freeze()
-
-    def thaw(self, generation: str) -> None:
-        self._groups.find(generation).thaw()
+        ids = compute_only_id(wanted.generation) if _can_change_user() else None
+        return self._build_command("process", wanted, folder, ids=ids, shm="", bwrap=[])

@@ -14,7 +14,7 @@ import sys
 import termios
 from time import monotonic
 
-from serai.boxes.programs.frames import PACKET, HungUp, Refusal, TooLarge, take
+from serai.boxes.programs.frames import PACKET, HungUp, Refusal, TooLarge, take_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _PAIR = struct.Struct("2i")
 _CLOEXEC = 0x40000000  # MSG_CMSG_CLOEXEC
 
 
-def make() -> tuple[int, int]:
+def make_terminal() -> tuple[int, int]:
     """A new terminal: our end of it, and the program's. By descriptor: its name may be out of reach."""
     ours = os.open("/dev/ptmx", _FLAGS)
     try:
@@ -42,7 +42,7 @@ def make() -> tuple[int, int]:
         raise
 
 
-def ask(guard: socket.socket) -> tuple[int, int]:
+def request_terminal(guard: socket.socket) -> tuple[int, int]:
     """In the porter: the same, from its guard."""
     guard.send(b"?")
     said, passed, _, _ = guard.recvmsg(16, socket.CMSG_SPACE(_PAIR.size), _CLOEXEC)
@@ -53,19 +53,19 @@ def ask(guard: socket.socket) -> tuple[int, int]:
     return ours, theirs
 
 
-def give(porter: socket.socket, owner: int | None) -> bool:
+def serve_terminal(server: socket.socket, owner: int | None) -> bool:
     """In the guard: answer one question, with a terminal that belongs to `owner`. Whether there may be more."""
-    if not porter.recv(1):
+    if not server.recv(1):
         return False
     try:
-        pair = make()
+        pair = make_terminal()
     except OSError as error:
-        porter.send(str(error.errno).encode())
+        server.send(str(error.errno).encode())
         return True
     try:
         if owner is not None:
             os.fchown(pair[1], owner, owner)
-        porter.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _PAIR.pack(*pair))])
+        server.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _PAIR.pack(*pair))])
     except BrokenPipeError:
         return False
     finally:
@@ -74,13 +74,13 @@ def give(porter: socket.socket, owner: int | None) -> bool:
     return True
 
 
-def start(path: str, argv: list[str], env: dict[str, str], terminal: int) -> int:
+def spawn_on_terminal(path: str, argv: list[str], env: dict[str, str], terminal: int) -> int:
     """Like `posix_spawnp`, in a new session whose terminal is this one: that takes a call which no file action makes."""
     hear, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            _take(terminal)
+            _adopt_terminal(terminal)
             _execute(path, argv, env)
         except OSError as error:
             os.write(tell, str(error.errno).encode())
@@ -95,7 +95,7 @@ def start(path: str, argv: list[str], env: dict[str, str], terminal: int) -> int
     return pid
 
 
-def _take(terminal: int) -> None:
+def _adopt_terminal(terminal: int) -> None:
     signal.set_wakeup_fd(-1)
     for kind in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(kind, signal.SIG_DFL)
@@ -153,7 +153,7 @@ class RunningCommand:
         size: tuple[int, int] | None = None,
         merged: bool = False,
     ) -> None:
-        self.owner, self.porter = owner, owner.porter
+        self.owner, self.server = owner, owner.server
         self.status: int | None = None
         self.pending = bytearray()  # for its input
         self.ended = False  # and nothing more will be
@@ -162,10 +162,10 @@ class RunningCommand:
         theirs: list[int] = []
         try:
             if size:
-                self._terminal(theirs, *size)
-                self.pid = start(path or argv[0], argv, env, theirs[0])
+                self._open_terminal(theirs, *size)
+                self.pid = spawn_on_terminal(path or argv[0], argv, env, theirs[0])
             else:
-                actions = self._pipes(theirs, 1 if merged else 2)
+                actions = self._open_pipes(theirs, 1 if merged else 2)
                 os.environ["PATH"] = env["PATH"]  # where the C library looks for the program
                 everything = signal.valid_signals()
                 self.pid = os.posix_spawnp(
@@ -179,9 +179,9 @@ class RunningCommand:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        self.porter.children[self.pid] = self
+        self.server.children[self.pid] = self
 
-    def _pipes(self, theirs: list[int], last: int) -> list[Any]:
+    def _open_pipes(self, theirs: list[int], last: int) -> list[Any]:
         for target in range(last + 1):
             reading, writing = os.pipe()
             theirs.append(writing if target else reading)
@@ -189,16 +189,16 @@ class RunningCommand:
                 self.outputs[reading] = target
             else:
                 self.stdin = writing
-            self.porter.watch(reading if target else writing, self.owner)
+            self.server.watch(reading if target else writing, self.owner)
         return [(os.POSIX_SPAWN_DUP2, theirs[min(target, last)], target) for target in (0, 1, 2)]
 
-    def _terminal(self, theirs: list[int], columns: int, rows: int) -> None:
-        self.terminal, other = self.porter.terminal()
+    def _open_terminal(self, theirs: list[int], columns: int, rows: int) -> None:
+        self.terminal, other = self.server.open_terminal()
         theirs.append(other)
         self.stdin = self.terminal
         self.outputs[self.terminal] = 1
         self.resize(columns, rows)
-        self.porter.watch(self.terminal, self.owner)
+        self.server.watch(self.terminal, self.owner)
 
     def resize(self, columns: int, rows: int) -> None:
         if self.terminal >= 0:
@@ -217,7 +217,7 @@ class RunningCommand:
                     if len(self.owner.outbox) <= QUEUE and (data := self.owner.pull(descriptor)) is not None:
                         print_(kind, data) if data else self.drop(descriptor)
                 if kinds:
-                    self.hear(kinds)
+                    self.read_packets(kinds)
                 self.feed()
                 now = monotonic()
                 if self.owner.gone:
@@ -236,10 +236,10 @@ class RunningCommand:
         finally:
             self.close()
 
-    def hear(self, kinds: int) -> None:
+    def read_packets(self, kinds: int) -> None:
         """Take what the caller sends to it: 0 is input, 1 a new size, 2 a signal."""
         try:
-            while len(self.pending) <= QUEUE and (frame := take(self.owner.inbox, 5, PACKET)) is not None:
+            while len(self.pending) <= QUEUE and (frame := take_frame(self.owner.inbox, 5, PACKET)) is not None:
                 kind, payload = frame[0], frame[5:]
                 if kind == 0:
                     self.pending += payload
@@ -275,7 +275,7 @@ class RunningCommand:
     def drop(self, descriptor: int) -> None:
         self.outputs.pop(descriptor, None)
         if descriptor != self.terminal:  # which is input and output in one, and needed to the end
-            self.porter.drop(descriptor)
+            self.server.drop(descriptor)
 
     def close(self) -> None:
         """Let go of its descriptors. What still runs has nobody to hear it, and lives on."""
@@ -308,7 +308,7 @@ class RunningCommand:
                 send_signal(pid, kind)
             told |= new
 
-    def exit(self) -> Data:
+    def describe_exit(self) -> Data:
         """How it ended; by a signal is -1 (spec hooks 3.6), and ours says by which."""
         code = os.waitstatus_to_exitcode(self.status or 0)
         return {"exit_code": code} if code >= 0 else {"exit_code": -1, "signal": -code}

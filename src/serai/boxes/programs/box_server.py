@@ -21,25 +21,9 @@ import sys
 from binascii import b2a_base64
 from time import monotonic
 
-from serai.boxes.programs.box_command import OutputHead, RunningCommand, ask, make, processes, send_signal
-from serai.boxes.programs.file_tree import BoxFileTree, owner, replaceable
-from serai.boxes.programs.frames import (
-    FRAME,
-    PACKET,
-    HungUp,
-    Refusal,
-    TooLarge,
-    base64,
-    checked,
-    command_line,
-    decode,
-    duration,
-    encode,
-    json,
-    packet,
-    take,
-    variables,
-)
+from serai.boxes.programs import frames
+from serai.boxes.programs.box_command import OutputHead, RunningCommand, make_terminal, processes, request_terminal, send_signal
+from serai.boxes.programs.file_tree import BoxFileTree, check_replaceable, set_owner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,12 +49,12 @@ SCRIPT_TIME = 300_000_000_000  # nanoseconds
 class ServedConnection:
     """Somebody who asks, and where the work for him stands."""
 
-    def __init__(self, porter: BoxServer, peer: socket.socket) -> None:
-        self.porter = porter
+    def __init__(self, server: BoxServer, peer: socket.socket) -> None:
+        self.server = server
         self.peer = peer
         self.inbox = bytearray()
         self.outbox = bytearray()
-        self.room = FRAME + 4  # how much may be in the inbox
+        self.room = frames.FRAME + 4  # how much may be in the inbox
         self.eof = False  # nothing more will come
         self.gone = False  # and nobody is there to hear
         self.over = False
@@ -96,9 +80,9 @@ class ServedConnection:
             self.gone = self.moved = True
             self.outbox.clear()
         if self.over and not self.outbox:
-            self.porter.part(self)
+            self.server.disconnect(self)
         elif self.moved:
-            self.porter.ready[self] = None
+            self.server.ready[self] = None
 
     def pull(self, descriptor: int) -> bytes | None:
         """Some bytes; none at the end; None when there is nothing now."""
@@ -123,21 +107,21 @@ class ServedConnection:
         return True
 
     def answer(self, data: Data) -> None:
-        self.outbox += encode({"data": data})
+        self.outbox += frames.encode({"data": data})
 
     def serve(self) -> Wait[None]:
         try:
             while not self.gone:
-                frame = take(self.inbox, 4, FRAME) if len(self.outbox) <= CHUNK else None
+                frame = frames.take_frame(self.inbox, 4, frames.FRAME) if len(self.outbox) <= CHUNK else None
                 if frame is not None:
                     yield from self.serve_one(frame[4:])
                 elif self.eof and not self.outbox:
                     return
                 else:
                     yield None
-        except TooLarge as error:
-            self.outbox += encode({"err": str(error)})
-        except HungUp:
+        except frames.TooLarge as error:
+            self.outbox += frames.encode({"err": str(error)})
+        except frames.HungUp:
             pass
         except Exception as error:  # a defect of ours ends this connection alone; no text of it: that could be a secret
             line = error.__traceback__.tb_lineno if error.__traceback__ else 0
@@ -147,36 +131,36 @@ class ServedConnection:
         verb, raw = "", False
         data: Data = {}
         try:
-            verb, data = decode(body)
+            verb, data = frames.decode(body)
             raw = verb in ("dial", "pty", "putfile") or data.get("stream") is True
-            does, known = VERBS.get(verb) or unknown(verb)
-            work = does(self, checked(data, known))
+            does, known = VERBS.get(verb) or reject_unknown(verb)
+            work = does(self, frames.check_members(data, known))
             answer = work if isinstance(work, dict) else (yield from work)
             if answer is not None:  # else it has answered
                 self.answer(answer)
             return
-        except Refusal as error:
+        except frames.Refusal as error:
             why = str(error)
         except OSError as error:
             path = data.get("path")
             why = f"{path if type(path) is str else verb}: {error.strerror}"
         except (ValueError, OverflowError, struct.error) as error:  # a NUL, half a surrogate pair, a number beyond all bounds
             why = f"{verb}: {type(error).__name__}"
-        self.outbox += encode({"err": why})
+        self.outbox += frames.encode({"err": why})
         if raw:
-            raise HungUp
+            raise frames.HungUp
 
     # Commands
 
     def exec(self, data: Data) -> Wait[Data]:
-        env = self.porter.environment(list(data["env"].items()))
-        argv = command_line(data["cmd"])
+        env = self.server.build_environment(list(data["env"].items()))
+        argv = frames.check_command(data["cmd"])
         if data["stream"]:
             return (yield from self.stream(argv, env, data))
-        stdin = base64(data, "stdin")
+        stdin = frames.decode_base64(data, "stdin")
         printed = OutputHead()
         try:
-            self.porter.enter(data["cwd"])
+            self.server.enter(data["cwd"])
             command = RunningCommand(self, argv, env)
         except OSError as error:
             code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126  # as a shell has it
@@ -184,7 +168,7 @@ class ServedConnection:
         command.pending += stdin
         command.ended = True
         late = yield from command.converse(printed.add, 0, data["timeout"] / 1e9 or None)
-        answer = command.exit() | ({"exit_code": 124, "timed_out": True} if late else {})
+        answer = command.describe_exit() | ({"exit_code": 124, "timed_out": True} if late else {})
         for name, raw in (("stdout", printed[1]), ("stderr", printed[2])):
             answer[name] = str(raw, "utf-8", "replace")
             if answer[name].encode() != raw:  # JSON cannot say it
@@ -192,60 +176,60 @@ class ServedConnection:
         return answer
 
     def stream(self, argv: list[str], env: dict[str, str], data: Data) -> Wait[NoReturn]:
-        tty = checked(data["tty"], SIZE)
+        tty = frames.check_members(data["tty"], SIZE)
         size = (tty["cols"], tty["rows"]) if data["tty"] else None
-        self.room = PACKET + 5
-        self.porter.enter(data["cwd"])
+        self.room = frames.PACKET + 5
+        self.server.enter(data["cwd"])
         try:
             command = RunningCommand(self, argv, {"TERM": "xterm-256color", **env} if size else env, size=size)
         except OSError as error:
-            raise Refusal(f"{argv[0]}: {error.strerror}") from None
+            raise frames.Refusal(f"{argv[0]}: {error.strerror}") from None
         self.answer({"pid": command.pid})
-        yield from command.converse(self.say, 3)
-        self.outbox += packet(3, json(command.exit()).encode())
-        raise HungUp
+        yield from command.converse(self.send_packet, 3)
+        self.outbox += frames.encode_packet(3, frames.encode_json(command.describe_exit()).encode())
+        raise frames.HungUp
 
-    def say(self, kind: int, data: bytes) -> None:
-        self.outbox += packet(kind, data)
+    def send_packet(self, kind: int, data: bytes) -> None:
+        self.outbox += frames.encode_packet(kind, data)
 
     def pty(self, data: Data) -> Wait[NoReturn]:
-        env = {"TERM": "xterm-256color", **self.porter.environment([])}
+        env = {"TERM": "xterm-256color", **self.server.build_environment([])}
         if data["cmd"]:
-            argv = command_line(data["cmd"])
+            argv = frames.check_command(data["cmd"])
             path = argv[0]
         else:  # a login shell
             found = (f"{folder}/bash" for folder in env["PATH"].split(":"))
             path = env.get("SHELL") or next(filter(os.path.exists, found), "sh")
             argv = [f"-{os.path.basename(path)}"]
-        self.room = PACKET + 5
-        self.porter.enter("")
+        self.room = frames.PACKET + 5
+        self.server.enter("")
         command = RunningCommand(self, argv, env, path=path, size=(data["cols"], data["rows"]))
         self.answer({})
         yield from command.converse(lambda _, data: self.outbox.extend(data), 2)
-        raise HungUp
+        raise frames.HungUp
 
     # Ports, files and the box itself
 
     def dial(self, data: Data) -> Wait[NoReturn]:
         port = data["port"]
         if not 1 <= port <= 65535:
-            raise Refusal(f"port {port} out of range")
+            raise frames.Refusal(f"port {port} out of range")
         other = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            self.porter.watch(other.fileno(), self)
+            self.server.watch(other.fileno(), self)
             until = monotonic() + DIAL
             while (problem := other.connect_ex(("127.0.0.1", port))) not in (0, errno.EISCONN):
                 if problem not in (errno.EINPROGRESS, errno.EALREADY) or monotonic() >= until:
-                    raise Refusal(f"port {port}: {os.strerror(problem)}")
-                self.stay()
+                    raise frames.Refusal(f"port {port}: {os.strerror(problem)}")
+                self.require_peer()
                 yield until
             self.answer({})
             self.room = CHUNK
             yield from self.relay(other)
         finally:
-            self.porter.owners.pop(other.fileno(), None)
+            self.server.owners.pop(other.fileno(), None)
             other.close()
-        raise HungUp
+        raise frames.HungUp
 
     def relay(self, other: socket.socket) -> Wait[None]:
         """Bytes both ways, no faster than the slower side reads. Each way ends by itself, both when our peer is gone altogether."""
@@ -272,11 +256,11 @@ class ServedConnection:
         """Into a draft beside it, which takes its place when all is there: an upload that breaks off leaves the old file as it was,
         and whoever reads that goes on reading it. So the file is always a new one."""
         left, path = data["size"], data["path"]
-        folder, name = self.porter.tree.folder(path, make=True)
-        self.porter.uploads += 1
-        draft, file = f".putfile-{os.getpid()}-{self.porter.uploads}", -1
+        folder, name = self.server.tree.open_folder(path, make=True)
+        self.server.uploads += 1
+        draft, file = f".putfile-{os.getpid()}-{self.server.uploads}", -1
         try:
-            replaceable(name, folder, path)
+            check_replaceable(name, folder, path)
             file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
             while left:
                 if self.inbox:
@@ -284,10 +268,10 @@ class ServedConnection:
                     del self.inbox[:written]
                     left -= written
                 else:
-                    self.stay()
+                    self.require_peer()
                     yield None
             os.fchmod(file, data["mode"] & 0o777)
-            owner(file, data["uid"], data["gid"], new=True)
+            set_owner(file, data["uid"], data["gid"], new=True)
             os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
             return {}
         except BaseException:
@@ -299,13 +283,13 @@ class ServedConnection:
             if file >= 0:
                 os.close(file)
 
-    def stay(self) -> None:
+    def require_peer(self) -> None:
         """Wait on only if there is somebody to wait for."""
         if self.eof:
-            raise HungUp
+            raise frames.HungUp
 
     def getfile(self, data: Data) -> Wait[None]:
-        file = self.porter.tree.open(data["path"])
+        file = self.server.tree.open(data["path"])
         try:
             info = os.fstat(file)
             self.answer({"size": info.st_size, "mode": info.st_mode & 0o7777, "uid": info.st_uid, "gid": info.st_gid})
@@ -315,7 +299,7 @@ class ServedConnection:
                     yield None
                 some = os.read(file, min(left, CHUNK))
                 if not some or self.gone:
-                    raise HungUp  # it has shrunk: there is no other way to say so
+                    raise frames.HungUp  # it has shrunk: there is no other way to say so
                 self.outbox += some
                 left -= len(some)
         finally:
@@ -324,51 +308,51 @@ class ServedConnection:
 
     def init(self, data: Data) -> Wait[Data]:
         """Write the files, then run the script. `more` (ours): another `init` follows, with what did not fit into this frame."""
-        porter = self.porter
-        if porter.initialised:
-            raise Refusal("already initialised")
-        if porter.busy:
-            raise Refusal("init is under way")
-        env = variables([tuple(pair.split("=", 1)) if type(pair) is str else (pair, "") for pair in data["env"]])
-        script = base64(data, "init_script")
+        server = self.server
+        if server.initialised:
+            raise frames.Refusal("already initialised")
+        if server.busy:
+            raise frames.Refusal("init is under way")
+        env = frames.parse_variables([tuple(pair.split("=", 1)) if type(pair) is str else (pair, "") for pair in data["env"]])
+        script = frames.decode_base64(data, "init_script")
         if any(type(file) is not dict for file in data["files"]):
-            raise Refusal('"files" must be a list of objects')
-        files = [checked(file, FILE) for file in data["files"]]
-        for file, content in [(file, base64(file, "Content")) for file in files]:
+            raise frames.Refusal('"files" must be a list of objects')
+        files = [frames.check_members(file, FILE) for file in data["files"]]
+        for file, content in [(file, frames.decode_base64(file, "Content")) for file in files]:
             try:
-                porter.tree.write(file["Path"], content, file["Mode"], file["UID"], file["GID"], append=file["Append"])
+                server.tree.write(file["Path"], content, file["Mode"], file["UID"], file["GID"], append=file["Append"])
             except OSError as error:
-                raise Refusal(f"{file['Path']}: {error.strerror}") from None
+                raise frames.Refusal(f"{file['Path']}: {error.strerror}") from None
         if data["more"]:
             return {}
-        porter.env = env
+        server.env = env
         failed, output = "", b""
         if script:
-            porter.busy = True
+            server.busy = True
             try:
-                failed, output = yield from self.script(script, data["init_script_timeout"] or SCRIPT_TIME)
+                failed, output = yield from self.run_script(script, data["init_script_timeout"] or SCRIPT_TIME)
             finally:
-                porter.busy = False
-        porter.initialised = not failed
+                server.busy = False
+        server.initialised = not failed
         text = str(output, "utf-8", "replace").strip()
         return {"script_failed": bool(failed), "script_error": failed, "script_output": text}
 
-    def script(self, script: bytes, time: int) -> Wait[tuple[str, bytes]]:
+    def run_script(self, script: bytes, time: int) -> Wait[tuple[str, bytes]]:
         """Why it failed, or nothing; and what it printed."""
-        porter = self.porter
-        porter.tree.write(SCRIPT, script, 0o755, 0, 0)
+        server = self.server
+        server.tree.write(SCRIPT, script, 0o755, 0, 0)
         printed = OutputHead()
-        env = porter.environment([])
-        porter.enter("", env["HOME"])
+        env = server.build_environment([])
+        server.enter("", env["HOME"])
         try:
-            command = RunningCommand(self, [porter.tree.within(SCRIPT)], env, merged=True)
+            command = RunningCommand(self, [server.tree.resolve(SCRIPT)], env, merged=True)
         except OSError as error:
             hint = ": it needs a #! line" if error.errno == errno.ENOEXEC else ""
             return f"init script failed: {os.strerror(error.errno or 0).lower()}{hint}", b""
         late = yield from command.converse(printed.add, 0, time / 1e9)
         code = os.waitstatus_to_exitcode(command.status or 0)
         if late:
-            failed = f"init script did not finish within {duration(time)}"
+            failed = f"init script did not finish within {frames.format_duration(time)}"
         elif code > 0:
             failed = f"init script failed: exit status {code}"
         elif code < 0:
@@ -381,7 +365,7 @@ class ServedConnection:
         """To all processes of the box but the porter."""
         kind, own = data["signal"], os.getpid()
         if kind not in signal.valid_signals():
-            raise Refusal(f"there is no signal {kind}")
+            raise frames.Refusal(f"there is no signal {kind}")
         if own == 1:
             send_signal(-1, kind)  # everyone in this pid namespace but its first
             return {}
@@ -394,11 +378,11 @@ class ServedConnection:
         return {}
 
     def hello(self, _: Data) -> Data:
-        return {"porter": 1, "pid": os.getpid(), "initialised": self.porter.initialised}
+        return {"porter": 1, "pid": os.getpid(), "initialised": self.server.initialised}
 
 
-def unknown(verb: str) -> NoReturn:
-    raise Refusal(f'unknown verb "{verb}"')
+def reject_unknown(verb: str) -> NoReturn:
+    raise frames.Refusal(f'unknown verb "{verb}"')
 
 
 # What may be asked: who does it, and the members that it knows, with their defaults. An absent mode is not 0, which is honoured.
@@ -473,7 +457,7 @@ class BoxServer:
                 times.append(self.retry)
             wait = min(max(min(times) - monotonic(), 0), LONGEST) if times else None
             for descriptor, events in self.poll.poll(0 if self.ready else wait):
-                self.happened(descriptor, events)
+                self.handle_event(descriptor, events)
             now = monotonic()
             if self.retry is not None and now >= self.retry:
                 self.admit()
@@ -483,7 +467,7 @@ class BoxServer:
                 if one in self.connections:
                     one.step()
 
-    def happened(self, descriptor: int, events: int) -> None:
+    def handle_event(self, descriptor: int, events: int) -> None:
         if descriptor == self.alarm:
             self.reap()
         elif descriptor == self.listener.fileno():
@@ -525,7 +509,7 @@ class BoxServer:
                 self.connections.add(one)
                 self.ready[one] = None
 
-    def part(self, one: ServedConnection) -> None:
+    def disconnect(self, one: ServedConnection) -> None:
         self.connections.discard(one)
         self.owners.pop(one.peer.fileno(), None)
         one.peer.close()
@@ -539,22 +523,22 @@ class BoxServer:
         self.owners.pop(descriptor, None)
         os.close(descriptor)
 
-    def environment(self, pairs: list[tuple[Any, Any]]) -> dict[str, str]:
+    def build_environment(self, pairs: list[tuple[Any, Any]]) -> dict[str, str]:
         """What a command sees: this and nothing of the porter's own (spec hooks 3.6)."""
-        return {"HOME": self.tree.within("/root"), "PATH": PATH, **self.env, **variables(pairs), **self.marks}
+        return {"HOME": self.tree.resolve("/root"), "PATH": PATH, **self.env, **frames.parse_variables(pairs), **self.marks}
 
-    def terminal(self) -> tuple[int, int]:
-        return make() if self.guard is None else ask(self.guard)
+    def open_terminal(self) -> tuple[int, int]:
+        return make_terminal() if self.guard is None else request_terminal(self.guard)
 
     def enter(self, folder: str, *places: str) -> None:
         """Go where a command is to start: by the box's name for it, or the first of these that is there. We have one thread."""
         if folder:
             try:
-                os.chdir(self.tree.within(folder))
+                os.chdir(self.tree.resolve(folder))
             except OSError as error:
-                raise Refusal(f"cwd {folder}: {error.strerror}") from None
+                raise frames.Refusal(f"cwd {folder}: {error.strerror}") from None
             return
-        for place in (*(places or (self.tree.within("/workspace"), self.environment([])["HOME"])), self.tree.root):
+        for place in (*(places or (self.tree.resolve("/workspace"), self.build_environment([])["HOME"])), self.tree.root):
             try:
                 os.chdir(place)
             except OSError:

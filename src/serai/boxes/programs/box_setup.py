@@ -46,10 +46,10 @@ class MachineView:
     def __init__(self) -> None:
         self.links = {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
         folders = {path: True for path in SYSTEM if os.path.isdir(path) and path not in self.links}
-        self.shared = folders | {path: os.path.isdir(path) for path in _ETC if _for_everybody(path)}  # path: whether it is a folder
+        self.shared = folders | {path: os.path.isdir(path) for path in _ETC if _is_public(path)}  # path: whether it is a folder
 
 
-def _for_everybody(path: str) -> bool:
+def _is_public(path: str) -> bool:
     try:
         return bool(os.stat(path).st_mode & stat.S_IROTH)
     except OSError:
@@ -62,34 +62,34 @@ def make_root_folders(box_id: str, machine: MachineView | None) -> None:
     Without a `machine`, over a base tree, only what cannot be done without.
     """
     for name, mode in (FOLDERS | _MOUNT_POINTS).items():
-        _folder(name, mode)
+        _make_folder(name, mode)
     for name, text in _FILES.items():
         if machine is not None or name in {"etc/hosts", "etc/hostname"}:
-            _file(name, text.format(box_id=box_id))
+            _make_file(name, text.format(box_id=box_id))
     if machine is None:
         return
     for path, target in machine.links.items():
-        _link(target, path[1:])
-    _link("../usr/lib/os-release", "etc/os-release")
+        _make_link(target, path[1:])
+    _make_link("../usr/lib/os-release", "etc/os-release")
     for path, is_folder in machine.shared.items():
-        _place(path[1:], is_folder=is_folder)
+        _make_mount_point(path[1:], is_folder=is_folder)
 
 
-def _place(name: str, *, is_folder: bool) -> None:
+def _make_mount_point(name: str, *, is_folder: bool) -> None:
     """Something to mount over, and the folders on the way to it."""
     parts = name.split("/")
     for depth in range(1, len(parts)):
-        _folder("/".join(parts[:depth]), 0o755)
+        _make_folder("/".join(parts[:depth]), 0o755)
     if is_folder:
-        _folder(name, 0o755)
+        _make_folder(name, 0o755)
     else:
-        _file(name, "")
+        _make_file(name, "")
 
 
 # In each of these what is there stays; should it be something else, whoever needs the right thing will say so.
 
 
-def _folder(name: str, mode: int) -> None:
+def _make_folder(name: str, mode: int) -> None:
     try:
         os.mkdir(name, mode)
         os.chmod(name, mode)
@@ -97,14 +97,14 @@ def _folder(name: str, mode: int) -> None:
         pass
 
 
-def _link(target: str, name: str) -> None:
+def _make_link(target: str, name: str) -> None:
     try:
         os.symlink(target, name)
     except OSError:
         pass
 
 
-def _file(name: str, text: str) -> None:
+def _make_file(name: str, text: str) -> None:
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except OSError:
@@ -143,11 +143,11 @@ class _Reading:
     strict, object_hook, object_pairs_hook, parse_float, parse_int, parse_constant = True, None, None, float, int, float
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     return make_scanner(_Reading)(text, 0)[0]  # type: ignore[arg-type]
 
 
-def line(**members: str | int) -> bytes:
+def encode_line(**members: str | int) -> bytes:
     """A line of JSON."""
     items = (
         f'"{name}": {encode_basestring_ascii(value) if isinstance(value, str) else str(value).lower()}'
@@ -182,10 +182,10 @@ class LaunchedBox:
 
     def wait(self) -> int:
         """Until all of it is gone; how our child ended, as an exit status."""
-        return exit_code(os.waitpid(self.child, 0)[1])
+        return to_exit_code(os.waitpid(self.child, 0)[1])
 
 
-def exit_code(status: int) -> int:
+def to_exit_code(status: int) -> int:
     """As a shell says it: 128 and the signal."""
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
@@ -233,10 +233,10 @@ class Handshake:
         self.lifeline, self._go = os.pipe()
         self._hear, self.told = os.pipe()
 
-    def child(self, work: Callable[[], NoReturn]) -> NoReturn:
+    def run_child(self, work: Callable[[], NoReturn]) -> NoReturn:
         """In the child: wait for "go", then work. What goes wrong is told, and ends it."""
         try:
-            self.loosen()
+            self.detach()
             if os.read(self.lifeline, 1):
                 work()
         except BoxSetupError as error:
@@ -248,7 +248,7 @@ class Handshake:
         finally:
             os._exit(1)
 
-    def loosen(self) -> None:
+    def detach(self) -> None:
         """Be a process of our own: neither the launcher's ends of anything nor its signal handlers."""
         os.close(self._go)
         os.close(self._hear)
@@ -260,9 +260,9 @@ class Handshake:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def tell(self, error: str, hint: str = "") -> None:
-        os.write(self.told, line(error=error, hint=hint))
+        os.write(self.told, encode_line(error=error, hint=hint))
 
-    def go(self, box: LaunchedBox, prepare: Callable[[], None]) -> None:
+    def start_child(self, box: LaunchedBox, prepare: Callable[[], None]) -> None:
         """In the launcher: `prepare` around the child, let it go on, hear what became of it. A failure leaves nothing behind."""
         os.close(self.lifeline)
         os.close(self.told)
@@ -272,7 +272,7 @@ class Handshake:
                 os.write(self._go, b"g")
             except BrokenPipeError:
                 pass  # it is dead already, and has told why
-            self._hear_ok()
+            self._wait_for_ok()
         except BaseException:
             box.kill()
             box.wait()
@@ -282,11 +282,11 @@ class Handshake:
         """Let the child know that we are gone."""
         os.close(self._go)
 
-    def _hear_ok(self) -> None:
+    def _wait_for_ok(self) -> None:
         heard = b""
         while piece := os.read(self._hear, 4096):
             heard += piece
         os.close(self._hear)
         if heard != OK:
-            told = parsed(heard.decode() or '{"error": "its first process died while the box was being made", "hint": ""}')
+            told = parse_json(heard.decode() or '{"error": "its first process died while the box was being made", "hint": ""}')
             raise BoxSetupError(told["error"], told["hint"])

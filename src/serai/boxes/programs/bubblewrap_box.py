@@ -11,18 +11,8 @@ import os
 import select
 from itertools import count
 
-from serai.boxes.programs.box_setup import (
-    FOLDERS,
-    OK,
-    BoxSetupError,
-    LaunchedBox,
-    MachineView,
-    make_root_folders,
-    parsed,
-    prefer_oom_kill,
-    send_kill,
-)
-from serai.boxes.programs.confinement import box_filter
+from serai.boxes.programs import box_setup
+from serai.boxes.programs.confinement import build_box_filter
 from serai.kernel.syscalls import MACHINE, PrctlOption, prctl
 
 TYPE_CHECKING = False
@@ -57,7 +47,7 @@ box_server.run(3)
 """
 
 
-class BubblewrapBox(LaunchedBox):
+class BubblewrapBox(box_setup.LaunchedBox):
     """Our child is bubblewrap, which waits outside; the porter is the first process inside."""
 
     def __init__(self, config: Config, child: int, pid: int) -> None:
@@ -74,26 +64,26 @@ class BubblewrapBox(LaunchedBox):
         return code
 
 
-def start_bubblewrap(config: Config, listener: int) -> LaunchedBox:
+def start_bubblewrap(config: Config, listener: int) -> box_setup.LaunchedBox:
     if not os.path.isdir("root"):
         os.mkdir("root", 0o755)
     os.chdir("root")
-    machine = MachineView()
+    machine = box_setup.MachineView()
     loading = _PRELOAD | (_MUSL if os.path.exists(f"/lib/ld-musl-{MACHINE}.so.1") else {})
     bwrap, python, *prefix = config["bwrap"]
     _remove_links([*machine.shared, *prefix, *loading])
     _restore_links(machine)
     os.umask(0)
-    make_root_folders(config["box_id"], machine)
+    box_setup.make_root_folders(config["box_id"], machine)
     os.umask(0o022)
     boot = _BOOT.format(limits={"CORE": 0, **config["rlimits"]})
-    argv = [bwrap, *options(config["box_id"], os.getcwd(), [*machine.shared, *prefix])]
-    covers = {_COVERS + at: _in_memory(text.encode()) for at, text in enumerate(loading.values())}
+    argv = [bwrap, *build_options(config["box_id"], os.getcwd(), [*machine.shared, *prefix])]
+    covers = {_COVERS + at: _create_memfd(text.encode()) for at, text in enumerate(loading.values())}
     for descriptor, path in zip(covers, loading, strict=True):
         argv += ["--ro-bind-data", str(descriptor), path]
     argv += ["--info-fd", str(_INFO), "--seccomp", str(_FILTER), "--", python, "-I", "-S", "-c", boot]
-    program = _archive()
-    rules = _in_memory(box_filter())
+    program = _build_archive()
+    rules = _create_memfd(build_box_filter())
     hear, told = os.pipe()
     inform, info = os.pipe()
     child = os.fork()
@@ -102,13 +92,13 @@ def start_bubblewrap(config: Config, listener: int) -> LaunchedBox:
     for descriptor in (program, rules, told, info, *covers.values()):
         os.close(descriptor)
     try:
-        return _heard(config, child, inform, hear)
+        return _wait_until_ready(config, child, inform, hear)
     finally:
         os.close(inform)
         os.close(hear)
 
 
-def options(box_id: str, root: str, shared: Sequence[str]) -> list[str]:
+def build_options(box_id: str, root: str, shared: Sequence[str]) -> list[str]:
     """What bubblewrap is told of the layout: the box's folder as its root, the machine's programs over it."""
     made = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     made += ["--uid", "0", "--gid", "0", "--hostname", box_id, "--die-with-parent", "--new-session", "--as-pid-1"]
@@ -120,14 +110,14 @@ def options(box_id: str, root: str, shared: Sequence[str]) -> list[str]:
 
 def _remove_links(mounted: Iterable[str]) -> None:
     """Places that are mounted over, or written, must be in the box: a former life of it may have left links to elsewhere there."""
-    places = {*FOLDERS, "dev", "proc", *(path[1:] for path in mounted)}
+    places = {*box_setup.FOLDERS, "dev", "proc", *(path[1:] for path in mounted)}
     parents = {"/".join(parts[:depth]) for place in places for parts in [place.split("/")] for depth in range(1, len(parts))}
     for place in sorted(places | parents):  # what is above comes first
         if os.path.islink(place):
             os.unlink(place)
 
 
-def _restore_links(machine: MachineView) -> None:
+def _restore_links(machine: box_setup.MachineView) -> None:
     """Where the machine has a link such as /lib64 -> usr/lib64, the loader and the libraries of our porter are found through it.
     What a former life of the box put in its place is moved aside."""
     for path, target in machine.links.items():
@@ -136,7 +126,7 @@ def _restore_links(machine: MachineView) -> None:
             os.rename(place, next(name for number in count(1) if not os.path.lexists(name := f"{place}.moved-{number}")))
 
 
-def _archive() -> int:
+def _build_archive() -> int:
     """Our programs, as Python can import them from one file."""
     import io
     import zipfile
@@ -148,10 +138,10 @@ def _archive() -> int:
         for name in os.listdir(folder):
             if name.endswith(".py"):
                 archive.write(os.path.join(folder, name), f"serai/boxes/programs/{name}")
-    return _in_memory(buffer.getvalue())
+    return _create_memfd(buffer.getvalue())
 
 
-def _in_memory(data: bytes) -> int:
+def _create_memfd(data: bytes) -> int:
     descriptor = os.memfd_create("serai")
     os.write(descriptor, data)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -162,7 +152,7 @@ def _execute(argv: list[str], descriptors: Mapping[int, int]) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         prctl(PrctlOption.PDEATHSIG, signal.SIGKILL)
-        prefer_oom_kill(os.getpid())
+        box_setup.prefer_oom_kill(os.getpid())
         # Out of the way first, so that none is overwritten while it is still needed.
         parked = {target: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 16) for target, ours in descriptors.items()}
         for target, ours in parked.items():
@@ -172,13 +162,13 @@ def _execute(argv: list[str], descriptors: Mapping[int, int]) -> NoReturn:
         os._exit(127)
 
 
-def _heard(config: Config, child: int, inform: int, hear: int) -> LaunchedBox:
+def _wait_until_ready(config: Config, child: int, inform: int, hear: int) -> box_setup.LaunchedBox:
     """A box once its porter is there; else nothing is left of it."""
     told = b""
     while piece := os.read(inform, 4096):
         told += piece
-    if told and os.read(hear, len(OK)) == OK:
-        return BubblewrapBox(config, child, parsed(told.decode().strip())["child-pid"])
-    send_kill(child)
+    if told and os.read(hear, len(box_setup.OK)) == box_setup.OK:
+        return BubblewrapBox(config, child, box_setup.parse_json(told.decode().strip())["child-pid"])
+    box_setup.send_kill(child)
     os.waitpid(child, 0)
-    raise BoxSetupError("bubblewrap could not make the box", "its log says why: `serai box logs`")
+    raise box_setup.BoxSetupError("bubblewrap could not make the box", "its log says why: `serai box logs`")

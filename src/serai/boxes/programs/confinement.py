@@ -155,13 +155,13 @@ _SET_IDS = 0o6000  # a program that runs as its owner, whoever starts it
 _MAKES_A_FILE = 0o20000100  # O_CREAT, O_TMPFILE: only then is there a mode
 
 
-def _must_be(*values: int) -> tuple[seccomp.Test, ...]:
+def _build_value_tests(*values: int) -> tuple[seccomp.Test, ...]:
     """The first arguments, one by one."""
     last = len(values) - 1
     return tuple((at, seccomp.EQUAL, value, "allow" if at == last else "", "deny") for at, value in enumerate(values))
 
 
-def _no_set_ids(mode_at: int, flags_at: int | None = None) -> tuple[seccomp.Test, ...]:
+def _build_set_id_tests(mode_at: int, flags_at: int | None = None) -> tuple[seccomp.Test, ...]:
     test: seccomp.Test = (mode_at, seccomp.ANY_BIT, _SET_IDS, "deny", "allow")
     return (test,) if flags_at is None else ((flags_at, seccomp.ANY_BIT, _MAKES_A_FILE, "", "allow"), test)
 
@@ -170,33 +170,34 @@ def _no_set_ids(mode_at: int, flags_at: int | None = None) -> tuple[seccomp.Test
 _BY_ARGUMENT: dict[str, tuple[seccomp.Columns, tuple[seccomp.Test, ...]]] = {
     "clone": ((56, 220), ((0, seccomp.ANY_BIT, _NAMESPACES, "deny", "allow"),)),
     "unshare": ((272, 97), ((0, seccomp.ANY_BIT, _NAMESPACES | _NEW_TIME, "deny", "allow"),)),
-    "personality": ((135, 92), seccomp.one_of(0, _PERSONALITIES, "deny")),
+    "personality": ((135, 92), seccomp.build_value_tests(0, _PERSONALITIES, "deny")),
     "ioctl": ((16, 29), ((1, seccomp.EQUAL, _TIOCSTI, "deny", ""), (1, seccomp.EQUAL, _TIOCLINUX, "deny", "allow"))),
-    "socket": ((41, 198), seccomp.one_of(0, _FAMILIES, "no family")),
+    "socket": ((41, 198), seccomp.build_value_tests(0, _FAMILIES, "no family")),
 }
 # … the limits and priorities of others (0 is oneself), and programs that run as the owner for whoever starts them.
 _BY_ARGUMENT_IF_PLAIN = _BY_ARGUMENT | {
-    "socket": ((41, 198), seccomp.one_of(0, (), "no family")),  # of no kind: no network, and no way to the machine's daemons
-    "prlimit64": ((302, 261), _must_be(0)),
-    "sched_setparam": ((142, 118), _must_be(0)),
-    "sched_setscheduler": ((144, 119), _must_be(0)),
-    "sched_setattr": ((314, 274), _must_be(0)),
-    "sched_setaffinity": ((203, 122), _must_be(0)),
-    "setpriority": ((141, 140), _must_be(0, 0)),
-    "ioprio_set": ((251, 30), _must_be(1, 0)),
-    "chmod": ((90, -1), _no_set_ids(1)),
-    "fchmod": ((91, 52), _no_set_ids(1)),
-    "fchmodat": ((268, 53), _no_set_ids(2)),
-    "fchmodat2": ((452, 452), _no_set_ids(2)),
-    "creat": ((85, -1), _no_set_ids(1)),
-    "mknod": ((133, -1), _no_set_ids(1)),
-    "mknodat": ((259, 33), _no_set_ids(2)),
-    "open": ((2, -1), _no_set_ids(2, flags_at=1)),
-    "openat": ((257, 56), _no_set_ids(3, flags_at=2)),
+    # Of no kind: no network, and no way to the machine's daemons.
+    "socket": ((41, 198), seccomp.build_value_tests(0, (), "no family")),
+    "prlimit64": ((302, 261), _build_value_tests(0)),
+    "sched_setparam": ((142, 118), _build_value_tests(0)),
+    "sched_setscheduler": ((144, 119), _build_value_tests(0)),
+    "sched_setattr": ((314, 274), _build_value_tests(0)),
+    "sched_setaffinity": ((203, 122), _build_value_tests(0)),
+    "setpriority": ((141, 140), _build_value_tests(0, 0)),
+    "ioprio_set": ((251, 30), _build_value_tests(1, 0)),
+    "chmod": ((90, -1), _build_set_id_tests(1)),
+    "fchmod": ((91, 52), _build_set_id_tests(1)),
+    "fchmodat": ((268, 53), _build_set_id_tests(2)),
+    "fchmodat2": ((452, 452), _build_set_id_tests(2)),
+    "creat": ((85, -1), _build_set_id_tests(1)),
+    "mknod": ((133, -1), _build_set_id_tests(1)),
+    "mknodat": ((259, 33), _build_set_id_tests(2)),
+    "open": ((2, -1), _build_set_id_tests(2, flags_at=1)),
+    "openat": ((257, 56), _build_set_id_tests(3, flags_at=2)),
 }
 
 
-def box_filter(machine: str = MACHINE, *, plain: bool = False) -> bytes:
+def build_box_filter(machine: str = MACHINE, *, plain: bool = False) -> bytes:
     """The filter; for a `plain` box, which has no namespaces, a stricter one."""
     calls = [(_UNKNOWN, "unknown"), (_DENIED, "deny")]
     if plain:
@@ -228,8 +229,8 @@ def confine_in_namespaces(listener: int, shake: Handshake) -> None:
     """The porter of a box with namespaces of its own: give up all but what its root needs inside."""
     drop_capabilities(sum(1 << number for number in _KEPT.values()))
     prctl(PrctlOption.NO_NEW_PRIVS, 1)
-    seccomp.install_filter(box_filter())
-    _last_steps(shake, listener)
+    seccomp.install_filter(build_box_filter())
+    _finish_confinement(shake, listener)
 
 
 def confine_without_namespaces(root: str, user: int | None, listener: int, shake: Handshake, guard: int) -> None:
@@ -240,13 +241,13 @@ def confine_without_namespaces(root: str, user: int | None, listener: int, shake
     else:
         _become_user(user)
     prctl(PrctlOption.NO_NEW_PRIVS, 1)
-    if landlock.abi_version() > 0:
+    if landlock.get_abi_version() > 0:
         readable = ((path, landlock.READ) for path in _READABLE)
         usable = ((path, landlock.USE) for path in _USABLE)
         landlock.restrict([(root, landlock.EVERYTHING), *readable, *usable])
     if seccomp.is_supported():
-        seccomp.install_filter(box_filter(plain=True))
-    _last_steps(shake, listener, guard)
+        seccomp.install_filter(build_box_filter(plain=True))
+    _finish_confinement(shake, listener, guard)
 
 
 def _become_user(user: int) -> None:
@@ -281,7 +282,7 @@ def drop_bounding_set(kept: int) -> None:
             raise
 
 
-def _last_steps(shake: Handshake, *kept: int) -> None:
+def _finish_confinement(shake: Handshake, *kept: int) -> None:
     """Nobody in the box may look into the porter, and it does not outlive its launcher."""
     prctl(PrctlOption.DUMPABLE, 0)
     prctl(PrctlOption.PDEATHSIG, signal.SIGKILL)

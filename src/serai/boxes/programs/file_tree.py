@@ -19,11 +19,11 @@ class BoxFileTree:
         # No file of anybody's is there, but ways into our own descriptors and memory: a link of a base tree must not lead us there.
         self.forbidden = os.stat("/proc").st_dev if root == "/" and os.path.isdir("/proc") else None
 
-    def within(self, path: str) -> str:
+    def resolve(self, path: str) -> str:
         """A path of the box as its commands have to say it."""
         return path if self.root == "/" else self.root + path
 
-    def folder(self, path: str, *, make: bool) -> tuple[int, str]:
+    def open_folder(self, path: str, *, make: bool) -> tuple[int, str]:
         """The folder that a path is in, opened, and the last name of the path. Missing folders are made: 0755, the porter's own."""
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if not path.startswith("/") or path.endswith("/") or "\0" in path or ".." in parts or not parts:
@@ -51,20 +51,20 @@ class BoxFileTree:
 
     def open(self, path: str) -> int:
         """To read it; regular files only."""
-        folder, name = self.folder(path, make=False)
+        folder, name = self.open_folder(path, make=False)
         try:
-            return regular(os.open(name, os.O_RDONLY | self.flags, dir_fd=folder), path)
+            return check_regular(os.open(name, os.O_RDONLY | self.flags, dir_fd=folder), path)
         finally:
             os.close(folder)
 
     def write(self, path: str, content: bytes, mode: int, uid: int, gid: int, *, append: bool = False) -> None:
         """Write, chmod, chown, in this order (spec hooks 1.8); an existing file is emptied first, unless this is more of it."""
-        folder, name = self.folder(path, make=True)
+        folder, name = self.open_folder(path, make=True)
         try:
-            descriptor, new = _to_write(name, folder, append=append)
+            descriptor, new = _open_for_writing(name, folder, append=append)
         finally:
             os.close(folder)
-        regular(descriptor, path)
+        check_regular(descriptor, path)
         try:
             if not new:
                 os.fchmod(descriptor, 0o600)  # before its first byte: what it holds may be a secret
@@ -73,12 +73,12 @@ class BoxFileTree:
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
             os.fchmod(descriptor, mode & 0o777)
-            owner(descriptor, uid, gid, new=new)
+            set_owner(descriptor, uid, gid, new=new)
         finally:
             os.close(descriptor)
 
 
-def _to_write(name: str, folder: int, *, append: bool) -> tuple[int, bool]:
+def _open_for_writing(name: str, folder: int, *, append: bool) -> tuple[int, bool]:
     """A descriptor, and whether the file is a new one. A link is replaced, not followed: what is written may be a secret."""
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     make = flags | os.O_CREAT | os.O_EXCL
@@ -92,7 +92,7 @@ def _to_write(name: str, folder: int, *, append: bool) -> tuple[int, bool]:
     return os.open(name, flags, dir_fd=folder), False
 
 
-def regular(descriptor: int, path: str) -> int:
+def check_regular(descriptor: int, path: str) -> int:
     """The descriptor, if it is one of a regular file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -100,7 +100,7 @@ def regular(descriptor: int, path: str) -> int:
     return descriptor
 
 
-def replaceable(name: str, folder: int, path: str) -> None:
+def check_replaceable(name: str, folder: int, path: str) -> None:
     """Whether a new file may take that name; a link is replaced, not followed."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
@@ -110,7 +110,7 @@ def replaceable(name: str, folder: int, path: str) -> None:
         raise Refusal(f"{path} is not a regular file")
 
 
-def owner(descriptor: int, uid: int, gid: int, *, new: bool) -> None:
+def set_owner(descriptor: int, uid: int, gid: int, *, new: bool) -> None:
     """Give a file to whom it is for. 0:0 is the porter itself: a new file is its own already and is left alone (spec hooks 1.7),
     one that was there and belongs to somebody else is not (spec hooks 1.8): what is written for root must not stay theirs."""
     if max(uid, gid) >= 0xFFFFFFFF:  # which chown takes for "as it is"

@@ -39,7 +39,7 @@ class _Reading:
 _scan: Callable[[str, int], tuple[Any, int]] = make_scanner(_Reading)  # type: ignore[arg-type]
 
 
-def take(data: bytearray, head: int, limit: int) -> bytes | None:
+def take_frame(data: bytearray, head: int, limit: int) -> bytes | None:
     """The next frame of a stream of bytes, with its head, which ends in four bytes of length; None while it is not all here."""
     if len(data) < head:
         return None
@@ -53,22 +53,22 @@ def take(data: bytearray, head: int, limit: int) -> bytes | None:
     return frame
 
 
-def packet(kind: int, payload: bytes) -> bytes:
+def encode_packet(kind: int, payload: bytes) -> bytes:
     """One piece of a stream (spec hooks 3.7)."""
     return kind.to_bytes(1, "big") + len(payload).to_bytes(4, "big") + payload
 
 
-def json(value: Data | str | int) -> str:
+def encode_json(value: Data | str | int) -> str:
     """Texts, integers, truth values and objects of them: an answer has no more."""
     if isinstance(value, str):
         return encode_basestring_ascii(value)
     if isinstance(value, int):
         return str(value).lower()
-    return "{" + ",".join(f"{json(name)}:{json(item)}" for name, item in value.items()) + "}"
+    return "{" + ",".join(f"{encode_json(name)}:{encode_json(item)}" for name, item in value.items()) + "}"
 
 
 def encode(value: Data) -> bytes:
-    body = json(value).encode()
+    body = encode_json(value).encode()
     return len(body).to_bytes(4, "big") + body
 
 
@@ -87,7 +87,7 @@ def decode(body: bytes) -> tuple[str, Data]:
     return request["verb"], data
 
 
-def checked(data: Data, known: Data) -> Data:
+def check_members(data: Data, known: Data) -> Data:
     """The members that are known, each of the type of its default; an absent one or null is the default."""
     values = {name: default if data.get(name) is None else data[name] for name, default in known.items()}
     for name, value in values.items():
@@ -98,14 +98,14 @@ def checked(data: Data, known: Data) -> Data:
     return values
 
 
-def base64(data: Data, name: str) -> bytes:
+def decode_base64(data: Data, name: str) -> bytes:
     try:
         return binascii.a2b_base64(data[name], strict_mode=True)
     except ValueError:
         raise Refusal(f'"{name}" must be base64') from None
 
 
-def command_line(argv: list[Any]) -> list[str]:
+def check_command(argv: list[Any]) -> list[str]:
     if any(type(part) is not str or "\0" in part for part in argv):
         raise Refusal('"cmd" must be a list of texts without NUL')
     if not argv or not argv[0].strip():
@@ -113,14 +113,14 @@ def command_line(argv: list[Any]) -> list[str]:
     return argv
 
 
-def variables(pairs: list[Any]) -> dict[str, str]:
+def parse_variables(pairs: list[Any]) -> dict[str, str]:
     for pair in pairs:
         if len(pair) != 2 or any(type(part) is not str or "\0" in part for part in pair) or not pair[0] or "=" in pair[0]:
             raise Refusal('"env" must have names and texts, without NUL')
     return dict(pairs)
 
 
-def duration(nanoseconds: int) -> str:
+def format_duration(nanoseconds: int) -> str:
     """As the reference writes it: 5m0s, 1.5s, 300ms."""
     for unit, name in ((1_000, "ns"), (1_000_000, "µs"), (1_000_000_000, "ms")):
         if nanoseconds < unit:

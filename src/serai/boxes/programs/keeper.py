@@ -68,21 +68,21 @@ class Keeper:
 
     def run(self) -> NoReturn:
         while True:
-            for descriptor, _ in self.poll.poll(self._wait()):
+            for descriptor, _ in self.poll.poll(self._compute_timeout()):
                 if descriptor == self.wakeup:
                     self.settle(_ENDED)
                 elif descriptor == self.pidfd:
-                    self._box_ended()
+                    self._handle_box_end()
                 elif descriptor == self.ready:
                     self._relay()
                 elif descriptor == 0:
-                    self._creator()
+                    self._handle_creator()
                 else:
                     self._serve()
-            if self.committed and self._wait() == 0:
+            if self.committed and self._compute_timeout() == 0:
                 self.settle("its time to live is over")
 
-    def _wait(self) -> float | None:
+    def _compute_timeout(self) -> float | None:
         """Milliseconds until its time to live is over, or it should be looked at again."""
         if self.config["expires_at"] is None or not self.committed:
             return None
@@ -100,7 +100,7 @@ class Keeper:
         else:
             self.poll.unregister(self.ready)
 
-    def _creator(self) -> None:
+    def _handle_creator(self) -> None:
         said = os.read(0, 64)
         if said.startswith(b"kept"):
             self.committed = True  # the box is registered, and we are its owner
@@ -110,13 +110,13 @@ class Keeper:
             self.poll.unregister(0)
         elif said or self.config["abandoned"] == "stop":  # told to; or a resume that came to nothing
             if not said:
-                self._mark()  # whoever resumed it may have taken the mark away already
+                self._mark_paused()  # whoever resumed it may have taken the mark away already
             self._end()
             sys.exit(1)
         else:
             self.settle("whoever made it died before it was there")
 
-    def _box_ended(self) -> None:
+    def _handle_box_end(self) -> None:
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
         if not self.committed:
@@ -134,13 +134,13 @@ class Keeper:
         with connection:
             connection.settimeout(_PATIENCE)
             try:
-                verb = _read(connection).get("verb")
+                verb = _read_request(connection).get("verb")
             except Exception:
                 return
-            if _hung_up(connection):  # while we were stopped, perhaps: what was asked long ago may be wrong by now
+            if _has_hung_up(connection):  # while we were stopped, perhaps: what was asked long ago may be wrong by now
                 return
             if verb == "pause":
-                self._mark()
+                self._mark_paused()
             if verb in ("pause", "stop"):
                 self._end()
             elif verb == "destroy":
@@ -148,13 +148,13 @@ class Keeper:
             known = verb in ("pause", "state", "stop")
             data = {"pid": os.getpid(), "launcher": self.pid, "kept": self.committed}
             with contextlib.suppress(OSError):
-                _answer(connection, {"data": data} if known else {"err": f"unknown verb {json.dumps(verb)}"})
+                _send_answer(connection, {"data": data} if known else {"err": f"unknown verb {json.dumps(verb)}"})
             if verb in ("pause", "stop"):
                 sys.exit(0)
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
-    def _mark(self) -> None:
+    def _mark_paused(self) -> None:
         """Paused, not crashed (spec hooks 3.5)."""
         descriptor = os.open(os.path.join(self.config["folder"], "paused"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         os.fsync(descriptor)
@@ -200,17 +200,17 @@ def _listen(folder: str) -> socket.socket:
         os.close(at)
 
 
-def _read(connection: socket.socket) -> dict[str, Any]:
-    [size] = struct.unpack(">I", _exactly(connection, 4))
+def _read_request(connection: socket.socket) -> dict[str, Any]:
+    [size] = struct.unpack(">I", _read_exactly(connection, 4))
     if size > _FRAME:
         raise ValueError("frame too large")
-    request = json.loads(_exactly(connection, size))
+    request = json.loads(_read_exactly(connection, size))
     if not isinstance(request, dict):
         raise ValueError("no request")  # noqa: TRY004  (theirs, not ours)
     return request
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         piece = connection.recv(size - len(data))
@@ -220,7 +220,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _hung_up(connection: socket.socket) -> bool:
+def _has_hung_up(connection: socket.socket) -> bool:
     connection.setblocking(False)
     try:
         return connection.recv(1, socket.MSG_PEEK) == b""
@@ -232,7 +232,7 @@ def _hung_up(connection: socket.socket) -> bool:
         connection.settimeout(_PATIENCE)
 
 
-def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:
+def _send_answer(connection: socket.socket, answer: dict[str, Any]) -> None:
     body = json.dumps(answer).encode()
     connection.sendall(struct.pack(">I", len(body)) + body)
 

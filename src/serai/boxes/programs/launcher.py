@@ -17,7 +17,7 @@ import select
 import stat
 
 from serai.boxes.programs import box_server, confinement, namespace_box
-from serai.boxes.programs.box_setup import BoxSetupError, Handshake, LaunchedBox, join_cgroups, line, parsed
+from serai.boxes.programs.box_setup import BoxSetupError, Handshake, LaunchedBox, encode_line, join_cgroups, parse_json
 from serai.kernel import syscalls
 
 TYPE_CHECKING = False
@@ -90,7 +90,7 @@ def main(text: str) -> NoReturn:
     woken = _wake_on_term()
     log = Log()
     try:
-        box = _start(parsed(text))
+        box = _start(parse_json(text))
     except BoxSetupError as error:
         log.take_over()
         _fail(str(error), error.hint)
@@ -98,8 +98,8 @@ def main(text: str) -> NoReturn:
         log.take_over()
         _fail(f"{error.filename or 'the box'}: {error.strerror}")
     log.take_over()
-    _say(line(ready=True, pid=box.pid))
-    asked = _stay(box, woken, log)
+    _report(encode_line(ready=True, pid=box.pid))
+    asked = _wait_for_end(box, woken, log)
     code = box.wait()
     log.copy()
     if not asked:
@@ -143,7 +143,7 @@ def _start_own(config: Config, listener: int) -> LaunchedBox:
         os.chdir("root")
     shake = Handshake()
 
-    def inside() -> NoReturn:
+    def run_server() -> NoReturn:
         namespace_box.enter_namespaces(config["box_id"], rootfs, config["shm"], prepared=first is not None)
         confinement.set_resource_limit(config["rlimits"])
         os.umask(0o022)
@@ -151,19 +151,19 @@ def _start_own(config: Config, listener: int) -> LaunchedBox:
         confinement.confine_in_namespaces(listener, shake)
         box_server.run(listener)
 
-    def around() -> None:
+    def prepare_outside() -> None:
         namespace_box.map_ids(pid, first)
         join_cgroups(config["cgroups"], pid)
 
     pid = syscalls.clone(namespace_box.NAMESPACES)
     if pid == 0:
-        shake.child(inside)
+        shake.run_child(run_server)
     box = LaunchedBox(config, pid)
-    shake.go(box, around)
+    shake.start_child(box, prepare_outside)
     return box
 
 
-def _stay(box: LaunchedBox, woken: int, log: Log) -> bool:
+def _wait_for_end(box: LaunchedBox, woken: int, log: Log) -> bool:
     """Until the porter ends, or we are to end it: whether we did."""
     waiting = select.poll()
     for descriptor in (0, box.watch, woken, log.said):
@@ -188,7 +188,7 @@ def _wake_on_term() -> int:
     return woken
 
 
-def _say(text: bytes) -> None:
+def _report(text: bytes) -> None:
     try:
         os.write(1, text)
     except BrokenPipeError:
@@ -199,7 +199,7 @@ def _say(text: bytes) -> None:
 
 
 def _fail(error: str, hint: str = "") -> NoReturn:
-    _say(line(error=error, hint=hint))
+    _report(encode_line(error=error, hint=hint))
     os._exit(1)
 
 
@@ -208,7 +208,7 @@ def _probe() -> NoReturn:
     shake = Handshake()
     first = namespace_box.FIRST_ID if os.geteuid() == 0 else None
 
-    def inside() -> NoReturn:
+    def run_probe() -> NoReturn:
         namespace_box.probe_namespaces()
         confinement.confine_in_namespaces(shake.told, shake)
         os._exit(0)
@@ -218,14 +218,14 @@ def _probe() -> NoReturn:
             syscalls.unshare(syscalls.CloneFlag.MOUNTS)
         pid = syscalls.clone(namespace_box.NAMESPACES)
         if pid == 0:
-            shake.child(inside)
-        shake.go(box := LaunchedBox(_NOTHING, pid), lambda: namespace_box.map_ids(pid, first))
+            shake.run_child(run_probe)
+        shake.start_child(box := LaunchedBox(_NOTHING, pid), lambda: namespace_box.map_ids(pid, first))
         box.wait()
     except BoxSetupError as error:
         _fail(str(error), error.hint)
     except OSError as error:
         _fail(f"{error.filename or 'namespaces'}: {error.strerror}")
-    _say(line(ready=True))
+    _report(encode_line(ready=True))
     os._exit(0)
 
 

@@ -16,7 +16,7 @@ import struct
 
 from serai.boxes.programs.box_setup import SYSTEM, BoxSetupError, MachineView, make_root_folders, send_kill, write
 from serai.kernel import syscalls
-from serai.kernel.syscalls import CloneFlag, MountAttr, attach_mount, mount, mount_setattr, new_mount, open_tree
+from serai.kernel.syscalls import CloneFlag, MountAttr, attach_mount, create_mount, mount, mount_setattr, open_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def prepare_as_root(rootfs: str | None, first: int) -> None:
     """In the launcher, which is the machine's root: mounts of its own, and a root whose owners are those of the box."""
     syscalls.unshare(CloneFlag.MOUNTS)
     mount("none", "/", "", _SLAVE_ALL)
-    _folders(rootfs)
+    _make_folders(rootfs)
     if rootfs is None:
         os.chown("root", first, first)
         return
@@ -73,18 +73,18 @@ def prepare_as_root(rootfs: str | None, first: int) -> None:
     os.chmod("upper", stat.S_IMODE(of_base.st_mode))
     base = open_tree(rootfs, MountAttr.RDONLY | _PLAIN, recursive=False)
     try:
-        _show_as(first, base)
+        _map_owners(first, base)
     except OSError as error:
         hint = "put the base tree on another file system, such as ext4, xfs or btrfs"
         raise BoxSetupError(f"owners cannot be shifted for the base tree {rootfs}: {error.strerror}", hint) from None
     attach_mount(base, "lower")
     os.close(base)
-    _overlay("")
+    _mount_overlay("")
 
 
 def _prepare(rootfs: str | None) -> None:
     """In the box, when an ordinary user makes it: the same, with one owner."""
-    _folders(rootfs)
+    _make_folders(rootfs)
     if rootfs is None:
         return
     if os.stat(rootfs).st_uid != os.geteuid():
@@ -94,16 +94,16 @@ def _prepare(rootfs: str | None) -> None:
     base = open_tree(rootfs, MountAttr.RDONLY)
     attach_mount(base, "lower")
     os.close(base)
-    _overlay(",userxattr")
+    _mount_overlay(",userxattr")
 
 
-def _folders(rootfs: str | None) -> None:
+def _make_folders(rootfs: str | None) -> None:
     for name in ("root",) if rootfs is None else ("root", "lower", "upper", "work"):
         if not os.path.isdir(name):  # from before a pause
             os.mkdir(name, 0o755)
 
 
-def _overlay(options: str) -> None:
+def _mount_overlay(options: str) -> None:
     try:
         mount("serai", "root", "overlay", 0, f"lowerdir=lower,upperdir=upper,workdir=work{options}")
     except OSError as error:
@@ -111,7 +111,7 @@ def _overlay(options: str) -> None:
         raise BoxSetupError(f"no overlay can be made over the base tree: {error.strerror}", hint) from None
 
 
-def _show_as(first: int, tree: int) -> None:
+def _map_owners(first: int, tree: int) -> None:
     """Show the owners in `tree` as ids of the box: through a user namespace that has them, held by a process that waits."""
     hold, held = os.pipe()
     pid = syscalls.clone(CloneFlag.USER)
@@ -140,39 +140,39 @@ def enter_namespaces(box_id: str, rootfs: str | None, shm: str, *, prepared: boo
     os.setsid()
     syscalls.unshare(CloneFlag.CGROUP)  # now that we are in the groups of the box: they are the root for it
     syscalls.sethostname(box_id)
-    _loopback_up()
+    _enable_loopback()
     if prepared:
         os.setgroups([])
     else:
         mount("none", "/", "", _SLAVE_ALL)
         _prepare(rootfs)
         os.chdir("root")
-    _move_in(box_id, shm, base=rootfs is not None)
+    _switch_root(box_id, shm, base=rootfs is not None)
     # No user namespaces inside: most holes of the kernel's need one. Before /proc/sys is fixed.
     write("/proc/sys/user/max_user_namespaces", "0")
     _cover_proc()
 
 
 def probe_namespaces() -> None:
-    """Whether this machine lets us: the steps of `enter` that some machines refuse, on nothing."""
+    """Whether this machine lets us: the steps of `enter_namespaces` that some machines refuse, on nothing."""
     os.setresuid(0, 0, 0)
     mount("none", "/", "", _SLAVE_ALL)
     syscalls.sethostname("serai")
-    _loopback_up()
-    for tree in (open_tree("/usr", MountAttr.RDONLY | _PLAIN), new_mount("tmpfs"), new_mount("devpts"), new_mount("proc")):
+    _enable_loopback()
+    for tree in (open_tree("/usr", MountAttr.RDONLY | _PLAIN), create_mount("tmpfs"), create_mount("devpts"), create_mount("proc")):
         os.close(tree)
 
 
-def _move_in(box_id: str, shm_size: str, *, base: bool) -> None:
+def _switch_root(box_id: str, shm_size: str, *, base: bool) -> None:
     os.umask(0)
     root = open_tree(".", _PLAIN)
     machine = None if base else MachineView()
     shared = {path: open_tree(path, MountAttr.RDONLY | _PLAIN) for path in machine.shared} if machine else {}
     devices = {name: open_tree(f"/dev/{name}", MountAttr.NOSUID | MountAttr.NOEXEC, recursive=False) for name in _DEVICES}
-    proc = new_mount("proc", _PLAIN | MountAttr.NOEXEC)
-    dev = new_mount("tmpfs", MountAttr.NOSUID | MountAttr.NOEXEC, mode="755", size="64k", nr_inodes="1024")
-    pts = new_mount("devpts", MountAttr.NOSUID | MountAttr.NOEXEC, ptmxmode="666", mode="620", max=_TERMINALS)
-    shm = new_mount("tmpfs", _PLAIN, mode="1777", size=shm_size)
+    proc = create_mount("proc", _PLAIN | MountAttr.NOEXEC)
+    dev = create_mount("tmpfs", MountAttr.NOSUID | MountAttr.NOEXEC, mode="755", size="64k", nr_inodes="1024")
+    pts = create_mount("devpts", MountAttr.NOSUID | MountAttr.NOEXEC, ptmxmode="666", mode="620", max=_TERMINALS)
+    shm = create_mount("tmpfs", _PLAIN, mode="1777", size=shm_size)
     attach_mount(root, ".")
     os.fchdir(root)
     syscalls.pivot_root()
@@ -206,7 +206,7 @@ def _cover_proc() -> None:
     for name in _HIDDEN:
         path = f"/proc/{name}"
         if os.path.isdir(path):
-            tree = new_mount("tmpfs", _PLAIN | MountAttr.RDONLY | MountAttr.NOEXEC, size="4k", mode="555")
+            tree = create_mount("tmpfs", _PLAIN | MountAttr.RDONLY | MountAttr.NOEXEC, size="4k", mode="555")
         elif os.path.exists(path):
             tree = open_tree("/dev/null", MountAttr.RDONLY, recursive=False)
         else:
@@ -220,7 +220,7 @@ def _cover_proc() -> None:
             os.close(tree)
 
 
-def _loopback_up() -> None:
+def _enable_loopback() -> None:
     any_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     flags: int = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack("16sH14x", b"lo", 0)))[1]
     fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _UP))

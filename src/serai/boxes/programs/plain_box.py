@@ -11,7 +11,7 @@ import os
 import select
 
 from serai.boxes.programs import box_command, box_server, confinement
-from serai.boxes.programs.box_setup import FOLDERS, Handshake, LaunchedBox, exit_code, join_cgroups, send_kill
+from serai.boxes.programs.box_setup import FOLDERS, Handshake, LaunchedBox, join_cgroups, send_kill, to_exit_code
 from serai.kernel.syscalls import PrctlOption, prctl
 
 TYPE_CHECKING = False
@@ -50,38 +50,38 @@ class PlainBox(LaunchedBox):
 
 def start_plain(config: Config, listener: int) -> LaunchedBox:
     root = os.path.join(config["folder"], "root")
-    _furnish(config["ids"])
+    _prepare_folders(config["ids"])
     shake = Handshake()
     guarded, tell = os.pipe()
     prctl(PrctlOption.CHILD_SUBREAPER, 1)
     guard = os.fork()
     if guard == 0:
         os.close(guarded)
-        _guard(config, root, listener, shake, tell)
+        _run_guard(config, root, listener, shake, tell)
     os.close(tell)
     box = PlainBox(config, guard, shake)
     box.pid = int(os.read(guarded, 16) or b"0")
     os.close(guarded)
-    shake.go(box, lambda: join_cgroups(config["cgroups"], box.pid))
+    shake.start_child(box, lambda: join_cgroups(config["cgroups"], box.pid))
     return box
 
 
-def _furnish(owner: int | None) -> None:
+def _prepare_folders(owner: int | None) -> None:
     """The folders of a box in its own, the working directory. None is looked for through a link: a former life of the box may have
     left one to elsewhere in place of each."""
     top = os.open(".", _FOLDER)
     try:
-        _folders(top, {"root": 0o755}, owner)
+        _make_folders(top, {"root": 0o755}, owner)
         inner = os.open("root", _FOLDER, dir_fd=top)
         try:
-            _folders(inner, FOLDERS, owner)
+            _make_folders(inner, FOLDERS, owner)
         finally:
             os.close(inner)
     finally:
         os.close(top)
 
 
-def _folders(at: int, wanted: Mapping[str, int], owner: int | None) -> None:
+def _make_folders(at: int, wanted: Mapping[str, int], owner: int | None) -> None:
     """Make what is missing; the folder that a name has in front comes before it. What is there, of any kind, stays as it is."""
     for path, mode in wanted.items():
         above, _, name = path.rpartition("/")
@@ -102,11 +102,11 @@ def _folders(at: int, wanted: Mapping[str, int], owner: int | None) -> None:
             os.close(parent)
 
 
-def _guard(config: Config, root: str, listener: int, shake: Handshake, tell: int) -> NoReturn:
+def _run_guard(config: Config, root: str, listener: int, shake: Handshake, tell: int) -> NoReturn:
     user = config["ids"]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
-    def inside() -> NoReturn:
+    def run_server() -> NoReturn:
         os.setsid()
         prctl(PrctlOption.CHILD_SUBREAPER, 1)  # so that orphans come to the porter, as they do to the first process of a namespace
         confinement.set_resource_limit(config["rlimits"])
@@ -120,16 +120,16 @@ def _guard(config: Config, root: str, listener: int, shake: Handshake, tell: int
     prctl(PrctlOption.CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
-        shake.child(inside)
+        shake.run_child(run_server)
     os.close(listener)
     theirs.close()
-    shake.loosen()
+    shake.detach()
     os.close(shake.told)
     os.write(tell, str(child).encode())
     os.close(tell)
     _watch(child, shake.lifeline, ours, user)
     send_kill(child)
-    code = exit_code(os.waitpid(child, 0)[1])
+    code = to_exit_code(os.waitpid(child, 0)[1])
     kill_descendants()
     os._exit(code)
 
@@ -141,7 +141,7 @@ def _watch(child: int, lifeline: int, wire: socket.socket, user: int | None) -> 
     waiting.register(os.pidfd_open(child), select.POLLIN)
     waiting.register(wire.fileno(), select.POLLIN)
     while {descriptor for descriptor, _ in waiting.poll()} == {wire.fileno()}:
-        if not box_command.give(wire, user):
+        if not box_command.serve_terminal(wire, user):
             waiting.unregister(wire.fileno())
 
 
@@ -150,25 +150,18 @@ def kill_descendants() -> None:
     try:
         while True:
             known: set[int] = set()
-            while new := _descendants(os.getpid()) - known:
+            while new := _find_descendants(os.getpid()) - known:
                 known |= new
                 for pid in new:
-                    _send(pid, signal.SIGSTOP)
+                    box_command.send_signal(pid, signal.SIGSTOP)
             for pid in known:
-                _send(pid, signal.SIGKILL)
+                box_command.send_signal(pid, signal.SIGKILL)
             os.waitpid(-1, 0)
     except ChildProcessError:
         pass  # none is left
 
 
-def _send(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # it has ended meanwhile
-
-
-def _descendants(root: int) -> set[int]:
+def _find_descendants(root: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -17,7 +17,7 @@ from serai.limits import Limits
 
 _BANNER = b"2.1.325 (Claude Code)\n"
 
-Step = Callable[["_Play"], Awaitable[None]]
+Step = Callable[["_ScriptPlayer"], Awaitable[None]]
 
 
 class ClaudeScript:
@@ -41,27 +41,27 @@ class ClaudeScript:
         return self.raw(frame)
 
     def assistant_text(self, text: str) -> Self:
-        return self._says({"type": "text", "text": text})
+        return self._add_block({"type": "text", "text": text})
 
     def permission_request(self, id: str, tool: str, input: dict[str, Any], *, tool_use_id: str = "") -> Self:
         """A call: told, asked about, and, when the answer has come, answered."""
         call = tool_use_id or f"toolu_{id}"
-        self._says({"type": "tool_use", "id": call, "name": tool, "input": input})
-        self._asks(id, {"tool_name": tool, "input": input, "tool_use_id": call})
+        self._add_block({"type": "tool_use", "id": call, "name": tool, "input": input})
+        self._add_request(id, {"tool_name": tool, "input": input, "tool_use_id": call})
 
-        async def ran(play: _Play) -> None:
-            answer = (await play.answer(id)).get("response", {})
+        async def send_result(player: _ScriptPlayer) -> None:
+            answer = (await player.wait_for_answer(id)).get("response", {})
             allowed = answer.get("behavior") == "allow"
             content = "done" if allowed else answer.get("message", "")
             block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": not allowed}
-            play.say({"type": "user", "message": {"role": "user", "content": [block]}, "session_id": self.session_id})
+            player.send({"type": "user", "message": {"role": "user", "content": [block]}, "session_id": self.session_id})
 
-        return self.then(ran)
+        return self.then(send_result)
 
     def ask_question(self, id: str, tool_use_id: str, input: dict[str, Any]) -> Self:
         """Waits for the answer."""
         request = {"tool_name": "AskUserQuestion", "input": input, "tool_use_id": tool_use_id, "requires_user_interaction": True}
-        return self._asks(id, request)
+        return self._add_request(id, request)
 
     def result(self, text: str = "done", *, ok: bool = True, **fields: Any) -> Self:
         frame = {
@@ -71,16 +71,16 @@ class ClaudeScript:
         return self.raw(frame)
 
     def raw(self, frame: dict[str, Any]) -> Self:
-        async def say(play: _Play) -> None:
-            play.say({"session_id": self.session_id, **frame})
+        async def send_frame(player: _ScriptPlayer) -> None:
+            player.send({"session_id": self.session_id, **frame})
 
-        return self.then(say)
+        return self.then(send_frame)
 
     def then(self, step: Step) -> Self:
         self.steps.append(step)
         return self
 
-    def _says(self, block: dict[str, Any]) -> Self:
+    def _add_block(self, block: dict[str, Any]) -> Self:
         self._messages += 1
         message = {
             "id": f"msg_{self._messages}", "type": "message", "role": "assistant", "model": "scripted", "content": [block],
@@ -88,12 +88,12 @@ class ClaudeScript:
         }  # fmt: skip
         return self.raw({"type": "assistant", "message": message, "parent_tool_use_id": None})
 
-    def _asks(self, id: str, request: dict[str, Any]) -> Self:
-        async def ask(play: _Play) -> None:
-            play.say({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool", **request}})
-            await play.answer(id)
+    def _add_request(self, id: str, request: dict[str, Any]) -> Self:
+        async def send_request(player: _ScriptPlayer) -> None:
+            player.send({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool", **request}})
+            await player.wait_for_answer(id)
 
-        return self.then(ask)
+        return self.then(send_request)
 
 
 class ClaudeScriptFactory(FakeFactory):
@@ -124,10 +124,10 @@ class ClaudeScriptFactory(FakeFactory):
             return
         script = self._scripts[min(self._started, len(self._scripts) - 1)]
         self._started += 1
-        await _Play(process, self._observe).play(script, self._delay)
+        await _ScriptPlayer(process, self._observe).play(script, self._delay)
 
 
-class _Play:
+class _ScriptPlayer:
     """One process, from the prompt to the end of its input."""
 
     def __init__(self, process: FakeProcess, observe: Callable[[bytes], object] | None) -> None:
@@ -136,15 +136,15 @@ class _Play:
         self._prompt = asyncio.Event()
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
-    def say(self, frame: dict[str, Any]) -> None:
+    def send(self, frame: dict[str, Any]) -> None:
         self._process.write_output(frame)
 
-    async def answer(self, id: str) -> dict[str, Any]:
+    async def wait_for_answer(self, id: str) -> dict[str, Any]:
         """The answer to a request, or the end of the input."""
         return await self._answers.setdefault(id, asyncio.get_running_loop().create_future())
 
     async def play(self, script: ClaudeScript, delay: float) -> None:
-        hearing = asyncio.ensure_future(self._hear())
+        hearing = asyncio.ensure_future(self._read_input())
         await asyncio.wait([hearing, prompt := asyncio.ensure_future(self._prompt.wait())], return_when=asyncio.FIRST_COMPLETED)
         prompt.cancel()
         for step in script.steps:
@@ -154,7 +154,7 @@ class _Play:
         self._process.finish_output()
         self._process.signal_exit()
 
-    async def _hear(self) -> None:
+    async def _read_input(self) -> None:
         number = 0
         while True:
             try:
@@ -164,18 +164,18 @@ class _Play:
             number += 1
             if self._observe is not None:
                 self._observe(line)
-            self._heard(json.loads(line))
+            self._handle_frame(json.loads(line))
         for waiting in self._answers.values():
             if not waiting.done():
                 waiting.set_result({})
 
-    def _heard(self, frame: dict[str, Any]) -> None:
+    def _handle_frame(self, frame: dict[str, Any]) -> None:
         match frame.get("type"):
             case "user":
                 self._prompt.set()
             case "control_request":
                 response = {"subtype": "success", "request_id": frame["request_id"], "response": {"hooks_applied": True}}
-                self.say({"type": "control_response", "response": response})
+                self.send({"type": "control_response", "response": response})
             case "control_response":
                 id = frame["response"]["request_id"]
                 waiting = self._answers.setdefault(id, asyncio.get_running_loop().create_future())

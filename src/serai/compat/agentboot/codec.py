@@ -82,7 +82,7 @@ EventKindTerminalError = EventKind.TERMINAL_ERROR
 EventKindTurnEnd = EventKind.TURN_END
 
 
-def now() -> datetime:
+def get_now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -91,7 +91,7 @@ class Event(msgspec.Struct):
 
     type: str
     data: dict[str, Any] = {}
-    timestamp: datetime = msgspec.field(default_factory=now)
+    timestamp: datetime = msgspec.field(default_factory=get_now)
     raw: str = ""
 
 
@@ -137,7 +137,7 @@ class Decoder:
 
     # -- for the channel, or whoever has bytes
 
-    def received(self, run: bytes) -> None:
+    def handle_run(self, run: bytes) -> None:
         self.last = monotonic()
         lines = split_lines(run)
         self._lines.extend(lines)
@@ -146,12 +146,12 @@ class Decoder:
             self.source.pause()
         self._wake()
 
-    def oversize(self, frame: Oversize) -> None:
+    def handle_oversize(self, frame: Oversize) -> None:
         self.last = monotonic()
         self._lines.append(frame)
         self._wake()
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         self.cause = cause
         self._end()
 
@@ -161,11 +161,11 @@ class Decoder:
     def feed(self, data: bytes) -> None:
         """Bytes that were not framed yet."""
         for item in self._framer.feed(data):
-            self.received(item) if isinstance(item, bytes) else self.oversize(item)
+            self.handle_run(item) if isinstance(item, bytes) else self.handle_oversize(item)
 
     def feed_eof(self) -> None:
-        for item in self._framer.eof():
-            self.received(item) if isinstance(item, bytes) else self.oversize(item)
+        for item in self._framer.feed_eof():
+            self.handle_run(item) if isinstance(item, bytes) else self.handle_oversize(item)
         self._end()
 
     # -- for its reader
@@ -179,11 +179,11 @@ class Decoder:
                 item = self._lines.popleft()
                 if isinstance(item, Oversize):
                     self.noise += 1
-                    return _odd(item.head, f"a frame of {item.size} bytes was skipped: the limit frame is {item.limit}")
+                    return _build_noise(item.head, f"a frame of {item.size} bytes was skipped: the limit frame is {item.limit}")
                 self._waiting -= len(item)
                 if self._waiting <= _AHEAD // 2 and self.source is not None:
                     self.source.resume()
-                return await self._event(item)
+                return await self._parse_line(item)
             if self._over:
                 raise StopAsyncIteration
             self._reader = asyncio.get_running_loop().create_future()
@@ -198,8 +198,8 @@ class Decoder:
 
     # -- inside
 
-    async def _event(self, line: bytes) -> Event:
-        event = event_of(line) if len(line) <= _LONG else await asyncio.to_thread(event_of, line)
+    async def _parse_line(self, line: bytes) -> Event:
+        event = parse_event(line) if len(line) <= _LONG else await asyncio.to_thread(parse_event, line)
         self.noise += event.type == NOISE
         return event
 
@@ -212,47 +212,47 @@ class Decoder:
             self._reader.set_result(None)
 
 
-def event_of(line: bytes) -> Event:
+def parse_event(line: bytes) -> Event:
     """A line as an event; one that is no JSON object is noise."""
     try:
-        data = parsed(line)
+        data = parse_object(line)
     except codec.BAD_INPUT as error:
-        return _odd(line, "not a JSON object" if isinstance(error, msgspec.ValidationError) else f"not JSON: {error}")
+        return _build_noise(line, "not a JSON object" if isinstance(error, msgspec.ValidationError) else f"not JSON: {error}")
     kind = data.get("type")
     return Event(kind if isinstance(kind, str) else "unknown", data, raw=line.decode(errors="replace"))
 
 
-def _odd(line: bytes, why: str) -> Event:
+def _build_noise(line: bytes, why: str) -> Event:
     log.debug("a line that is no frame (%s): %s", why, line[:200])
     return Event(NOISE, {"why": why}, raw=line.decode(errors="replace"))
 
 
-def parsed(line: bytes) -> dict[str, Any]:
+def parse_object(line: bytes) -> dict[str, Any]:
     """One JSON object. Text that no strict parser reads is mended, as everywhere (spec agents 7.2)."""
     try:
-        return _parsed(line)
+        return _decode_object(line)
     except codec.BAD_INPUT:
         repaired = codec.repair(line)
         if repaired is None:
             raise
-        return _parsed(repaired)
+        return _decode_object(repaired)
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _decode_object(line: bytes) -> dict[str, Any]:
     if len(line) <= _PIECE:
         return _object.decode(line)
-    return {key: _in_pieces(value) for key, value in _members.decode(line).items()}
+    return {key: _decode_in_pieces(value) for key, value in _members.decode(line).items()}
 
 
-def _in_pieces(value: Raw) -> Any:
+def _decode_in_pieces(value: Raw) -> Any:
     """A long value part by part: the parser lets no other thread run before it is done, and the loop must go on serving."""
     size = memoryview(value).nbytes
     if size > _PIECE:
         first = bytes(memoryview(value)[:1])
         if first == b"{":
-            return {key: _in_pieces(part) for key, part in _members.decode(value).items()}
+            return {key: _decode_in_pieces(part) for key, part in _members.decode(value).items()}
         if first == b"[":
-            return [_in_pieces(part) for part in _items.decode(value)]
+            return [_decode_in_pieces(part) for part in _items.decode(value)]
     return _value.decode(value)
 
 

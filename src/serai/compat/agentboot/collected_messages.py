@@ -8,7 +8,7 @@ import msgspec
 
 from serai.dialects.claude import blocks
 from serai.dialects.claude.messages import Assistant, Result, System, User
-from serai.dialects.claude.tools import content_of
+from serai.dialects.claude.tools import to_blocks
 from serai.model.tools import Block
 
 
@@ -26,7 +26,7 @@ class UserText(msgspec.Struct, frozen=True):
     text: str
 
 
-Gathered = System | Assistant | Result | ToolOutcome | UserText
+CollectedMessage = System | Assistant | Result | ToolOutcome | UserText
 Kind = Literal["system", "assistant", "result", "tool_result", "user"]
 _KINDS: dict[type, Kind] = {
     System: "system",
@@ -41,13 +41,13 @@ class MessageCollector:
     """Keeps everything: for a run that is looked at as a whole."""
 
     def __init__(self) -> None:
-        self.messages: list[Gathered] = []
+        self.messages: list[CollectedMessage] = []
         self.session = ""  # an init's counts, others fill it in
 
-    def add(self, frame: object) -> list[Gathered]:
+    def add(self, frame: object) -> list[CollectedMessage]:
         """The messages that a frame is; pieces and questions are none."""
         if isinstance(frame, User):
-            found = _said(frame.message.content)
+            found = _to_messages(frame.message.content)
         elif isinstance(frame, System | Assistant | Result):
             found = [frame]
         else:
@@ -58,16 +58,16 @@ class MessageCollector:
         return found
 
     @overload
-    def of(self, kind: Literal["system"]) -> list[System]: ...
+    def list_messages(self, kind: Literal["system"]) -> list[System]: ...
     @overload
-    def of(self, kind: Literal["assistant"]) -> list[Assistant]: ...
+    def list_messages(self, kind: Literal["assistant"]) -> list[Assistant]: ...
     @overload
-    def of(self, kind: Literal["result"]) -> list[Result]: ...
+    def list_messages(self, kind: Literal["result"]) -> list[Result]: ...
     @overload
-    def of(self, kind: Literal["tool_result"]) -> list[ToolOutcome]: ...
+    def list_messages(self, kind: Literal["tool_result"]) -> list[ToolOutcome]: ...
     @overload
-    def of(self, kind: Literal["user"]) -> list[UserText]: ...
-    def of(self, kind: Kind) -> list[Gathered]:  # type: ignore[misc]
+    def list_messages(self, kind: Literal["user"]) -> list[UserText]: ...
+    def list_messages(self, kind: Kind) -> list[CollectedMessage]:  # type: ignore[misc]
         return [message for message in self.messages if _KINDS[type(message)] == kind]
 
     def reset(self) -> None:
@@ -75,12 +75,12 @@ class MessageCollector:
         self.session = ""
 
 
-def _said(content: str | list[blocks.Block]) -> list[Gathered]:
+def _to_messages(content: str | list[blocks.Block]) -> list[CollectedMessage]:
     """A text, a list of texts, or results, each of which is a message."""
     if isinstance(content, str):
         return [UserText(content)] if content else []
-    found: list[Gathered] = [
-        ToolOutcome(block.tool_use_id, content_of(block.content), bool(block.is_error))
+    found: list[CollectedMessage] = [
+        ToolOutcome(block.tool_use_id, to_blocks(block.content), bool(block.is_error))
         for block in content
         if isinstance(block, blocks.ToolResult)
     ]

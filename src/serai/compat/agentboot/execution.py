@@ -53,7 +53,7 @@ from serai.model import events as model
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 
 
-def must_fit(asked: Approval | Question, response: ControlResponse) -> None:
+def check_response(asked: Approval | Question, response: ControlResponse) -> None:
     """A `TypeError` before anything is used up (spec agents 7.5)."""
     fitting = AskResponse if isinstance(asked, Question) else ApprovalResponse
     if not isinstance(response, fitting):
@@ -62,7 +62,7 @@ def must_fit(asked: Approval | Question, response: ControlResponse) -> None:
         )
 
 
-def decision_of(asked: Approval | Question, response: ControlResponse) -> Decision:
+def build_decision(asked: Approval | Question, response: ControlResponse) -> Decision:
     """The same answer in our words."""
     if isinstance(response, ApprovalResponse):
         if not response.approved:
@@ -83,7 +83,7 @@ Supplied = Waited | tuple[Result, BaseException | None]
 WaitFn = Callable[[], Awaitable[Supplied] | Supplied]
 
 
-class _Place(NamedTuple):
+class _QueuedEvent(NamedTuple):
     """An event in the queue. Whoever emitted it goes on once there is room for it, or without a buffer once it is taken."""
 
     event: StreamEvent
@@ -98,7 +98,7 @@ class ControlledHandle:
         self._response_fn = response_fn
         self._cancel_fn = cancel_fn
         self._wait_fn = wait_fn
-        self._queue: deque[_Place] = deque()
+        self._queue: deque[_QueuedEvent] = deque()
         self._pending: dict[str, type[ApprovalResponse | AskResponse]] = {}
         self._reader: asyncio.Future[None] | None = None
         self._closed = False
@@ -119,10 +119,10 @@ class ControlledHandle:
                 raise RuntimeError("a handle has one reader: somebody reads its events already")
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        place = self._queue.popleft()
+        queued = self._queue.popleft()
         self._accept()
-        _done(place.accepted)
-        return place.event
+        _complete(queued.accepted)
+        return queued.event
 
     async def respond(self, request_id: str, response: ControlResponse) -> None:
         if self._closed:
@@ -139,10 +139,10 @@ class ControlledHandle:
     async def wait(self) -> Waited:
         """What the agent says came of it; it is asked once."""
         if self._waited is None:
-            self._waited = asyncio.ensure_future(self._ask())
+            self._waited = asyncio.ensure_future(self._call_wait_fn())
         return Waited(*await asyncio.shield(self._waited))
 
-    async def _ask(self) -> Supplied:
+    async def _call_wait_fn(self) -> Supplied:
         supplied = self._wait_fn()
         return await supplied if inspect.isawaitable(supplied) else supplied
 
@@ -170,34 +170,34 @@ class ControlledHandle:
             )  # before anybody sees it
         elif isinstance(event, RequestCancelled):
             self._pending.pop(event.id, None)
-        place = _Place(event, asyncio.get_running_loop().create_future())
-        self._queue.append(place)
+        queued = _QueuedEvent(event, asyncio.get_running_loop().create_future())
+        self._queue.append(queued)
         self._accept()
-        _done(self._reader)
+        _complete(self._reader)
         try:
-            await asyncio.shield(place.accepted)
+            await asyncio.shield(queued.accepted)
         except asyncio.CancelledError:
-            if not place.accepted.done():
-                self._drop(place)
+            if not queued.accepted.done():
+                self._drop(queued)
             raise
 
     def _accept(self) -> None:
-        for place, _ in zip(self._queue, range(self._most), strict=False):
-            _done(place.accepted)
+        for queued, _ in zip(self._queue, range(self._most), strict=False):
+            _complete(queued.accepted)
 
-    def _drop(self, place: _Place) -> None:
-        self._queue.remove(place)
-        if isinstance(place.event, ApprovalRequestEvent | AskRequestEvent):
-            self._pending.pop(place.event.id, None)
+    def _drop(self, queued: _QueuedEvent) -> None:
+        self._queue.remove(queued)
+        if isinstance(queued.event, ApprovalRequestEvent | AskRequestEvent):
+            self._pending.pop(queued.event.id, None)
 
     def _close(self) -> None:
         """Who still waits for room goes on without: its event is dropped, as nobody can answer it any more."""
         self._closed = True
-        for place in [place for place in self._queue if not place.accepted.done()]:
-            self._drop(place)
-            _done(place.accepted)
+        for queued in [queued for queued in self._queue if not queued.accepted.done()]:
+            self._drop(queued)
+            _complete(queued.accepted)
         self._pending.clear()
-        _done(self._reader)
+        _complete(self._reader)
 
 
 class HandleControls:
@@ -223,7 +223,7 @@ def new_controlled_handle(
     return handle, HandleControls(handle)
 
 
-def _done(waiting: asyncio.Future[None] | None) -> None:
+def _complete(waiting: asyncio.Future[None] | None) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
 
@@ -274,7 +274,7 @@ class Execution:
         self._heard = True  # somebody reads it, or may
         self._aside: set[asyncio.Future[object]] = set()
         self._side: asyncio.Future[None] | None = None  # the end of what the agent does besides
-        self._hurried = False  # nobody waits for that
+        self._skip_idle = False  # nobody waits for that
 
     async def begin(self, prompt: str) -> list[StreamEvent]:
         """Start it; what it has told until now, which is that it has begun."""
@@ -282,7 +282,7 @@ class Execution:
             notify_store(lambda: store.set_running(self._session_id))
         turn = self.session.turn(prompt)
         self.turns.append(turn)
-        self.session.on_turn(self._another)
+        self.session.on_turn(self._on_turn)
         events = aiter(turn)
         self._run(self._finalise())
         try:
@@ -296,7 +296,7 @@ class Execution:
         if self.closed or self._account.settled:
             return
         if self.turns[0].done:
-            self._hurried = True
+            self._skip_idle = True
             if self._side is not None:
                 self._side.cancel()
             return
@@ -317,7 +317,7 @@ class Execution:
         for turn in self.turns:
             turn.ignore()
 
-    def hurry(self) -> None:
+    def drain_turns(self) -> None:
         """Somebody waits for the end: it is not held up by whoever reads no more."""
         for turn in self.turns:
             self._run(turn.result())
@@ -327,14 +327,14 @@ class Execution:
     def _run(self, work: Awaitable[object]) -> None:
         task = asyncio.ensure_future(work)
         self._aside.add(task)
-        task.add_done_callback(self._ran)
+        task.add_done_callback(self._on_task_done)
 
-    def _ran(self, task: asyncio.Future[object]) -> None:
+    def _on_task_done(self, task: asyncio.Future[object]) -> None:
         self._aside.discard(task)
         if not task.cancelled():
             task.exception()  # the turn's own, which is told elsewhere
 
-    def _another(self, turn: Turn) -> None:
+    def _on_turn(self, turn: Turn) -> None:
         """The agent goes on by itself (spec agents 2.11)."""
         if self._heard and not self.closed:
             aiter(turn)
@@ -344,39 +344,39 @@ class Execution:
     async def _finalise(self) -> None:
         turn = self.turns[0]
         try:
-            async with asyncio.timeout(self._left()):
+            async with asyncio.timeout(self._get_time_left()):
                 await turn.over()
         except TimeoutError:
             limit = LimitHit("agent_turn", self._timeout or 0.0)
             self.cancel(DeadlineExceeded("deadline exceeded", who=self.session.agent, limit=limit))
             await turn.over()
-        if turn.error is None and turn.outcome is not None and turn.outcome.ok and not self._hurried:
-            await self._until_idle()
+        if turn.error is None and turn.outcome is not None and turn.outcome.ok and not self._skip_idle:
+            await self._wait_until_idle()
         self.closed = True
         await self.session.close()
-        error = self._error(turn)
+        error = self._build_error(turn)
         if isinstance(error, ProcessError):
             self._account.exit_code = error.exit_code
         await asyncio.to_thread(self._account.read)
-        waited = Waited(self._account.result(monotonic() - self._began, error), error)
-        self._keep(waited)
+        waited = Waited(self._account.build_result(monotonic() - self._began, error), error)
+        self._store_result(waited)
         self.finished.set_result(waited)
         self.changed.set()
 
-    def _left(self) -> float | None:
+    def _get_time_left(self) -> float | None:
         """Of its time, in seconds."""
         return None if self._timeout is None else max(self._timeout - (monotonic() - self._began), 0.0)
 
-    async def _until_idle(self) -> None:
+    async def _wait_until_idle(self) -> None:
         """Sub-agents, and the turns that follow them: they belong to the run."""
         self._side = asyncio.ensure_future(self.session.idle())
-        most, left = self.session.limits.agent_background, self._left()
+        most, left = self.session.limits.agent_background, self._get_time_left()
         try:
             await asyncio.wait([self._side], timeout=most if left is None else min(most, left))
         finally:
             self._side.cancel()
 
-    def _error(self, turn: Turn) -> BaseException | None:
+    def _build_error(self, turn: Turn) -> BaseException | None:
         agent = self.session.agent
         if turn.error is not None:
             error = to_seed_error(turn.error, agent=agent)
@@ -391,7 +391,7 @@ class Execution:
         why = turn.outcome.error
         return ResultError(f"returned an error result ({kind}): {why}", agent=agent, kind=kind, details=(why,) if why else ())
 
-    def _keep(self, waited: Waited) -> None:
+    def _store_result(self, waited: Waited) -> None:
         if (store := self._store) is None:
             return
         id = self._session_id
@@ -409,7 +409,7 @@ def notify_store(call: Callable[[], object]) -> None:
         log.exception("a lifecycle store failed")
 
 
-def stream_events(event: model.Event, account: RunAccount) -> list[StreamEvent]:
+def to_stream_events(event: model.Event, account: RunAccount) -> list[StreamEvent]:
     """What the events of every session mean to the seed; more is the business of whoever drives the agent."""
     match event:
         case Approval(native=ApprovalRequestEvent() as asked) | Question(native=AskRequestEvent() as asked):
@@ -417,7 +417,7 @@ def stream_events(event: model.Event, account: RunAccount) -> list[StreamEvent]:
         case model.TurnStarted(prompt=prompt):
             return [TurnStarted(prompt)]
         case model.TurnEnded(result=result):
-            return [TurnCompleted(account.result(result.seconds))]
+            return [TurnCompleted(account.build_result(result.seconds))]
         case model.RequestCancelled(id=id, reason=reason):
             return [RequestCancelled(id, reason)]
         case model.StateChanged(state=state):
@@ -484,7 +484,7 @@ class Handle:
         if not self._execution.finished.done():
             if not self._reading:
                 self._execution.ignore()
-            self._execution.hurry()
+            self._execution.drain_turns()
         return await self.over()
 
     async def over(self) -> Waited:

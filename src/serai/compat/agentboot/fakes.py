@@ -11,14 +11,21 @@ import inspect
 import logging
 import os
 import signal as signals
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
+from serai.agents.drivers.mock.driver import AGENT, Message
+from serai.agents.session import Session
+from serai.agents.turn import run_turn
 from serai.compat.agentboot.errors import Killed
 from serai.compat.agentboot.options import LaunchSpec
 from serai.compat.agentboot.process import ProcessHandle
 from serai.errors import Closed, ExitStatus, SeraiError
 from serai.limits import Limits
+from serai.model.events import Event, TurnEnded, TurnResult
+from serai.model.surface import HeadlessSurface, Surface
 from serai.wire import codec
 from serai.wire.channel import Outbox
 from serai.wire.descriptors import Readers, Tail
@@ -28,9 +35,9 @@ _READ = 65536
 
 
 class MemoryChild:
-    """A `wire.process.Child`. The program's side: `output`, `errors`, `input`, `exit`; `deaf`: it does not heed SIGTERM.
+    """A `wire.process.Child`. The program's side: `write_output`, `write_errors`, `read_line`, `exit`.
 
-    `reads`: it takes what is written to its input; otherwise the pipe fills up.
+    `deaf`: it does not heed SIGTERM. `reads`: it takes what is written to its input; otherwise the pipe fills up.
     """
 
     pid = 2**31 - 1  # nobody's: who signals it by its number reaches nobody
@@ -63,11 +70,11 @@ class MemoryChild:
 
     # -- the program's side
 
-    def output(self, data: bytes) -> None:
+    def write_output(self, data: bytes) -> None:
         """Write to its stdout; nothing happens once that is closed."""
         self._output.send(data)
 
-    def errors(self, data: bytes) -> None:
+    def write_errors(self, data: bytes) -> None:
         self._errors.send(data)
 
     def end_output(self) -> None:
@@ -76,7 +83,7 @@ class MemoryChild:
 
     def read_input(self) -> None:
         """From now on it takes what is written to it."""
-        self._loop.add_reader(self._input, self._readable)
+        self._loop.add_reader(self._input, self._on_readable)
 
     def stop_reading(self) -> None:
         """Close its stdin, as one does that wants to hear no more. Idempotent."""
@@ -86,7 +93,7 @@ class MemoryChild:
             self._input = -1
         self.input_over.set()
 
-    async def line(self, number: int) -> bytes:
+    async def read_line(self, number: int) -> bytes:
         """That line of its input, counted from 0; `EOFError` when its input ends before."""
         while self.received.count(b"\n") <= number:
             if self.input_over.is_set():
@@ -152,7 +159,7 @@ class MemoryChild:
         if number in self._users:
             self._users[number] = callback
 
-    def to_noise(self, number: int, limit: int | None = None) -> Tail:
+    def drain_noise(self, number: int, limit: int | None = None) -> Tail:
         if number not in self._users:
             raise Closed(f"its descriptor {number} is closed", who=self.who)
         self.stdout = -1 if number == self.stdout else self.stdout
@@ -187,7 +194,7 @@ class MemoryChild:
 
     # -- inside
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         try:
             chunk = os.read(self._input, _READ)
         except BlockingIOError:
@@ -208,7 +215,7 @@ class _Writer:
     def __init__(self, descriptor: int, limits: Limits, who: str) -> None:
         self._descriptor = descriptor
         self._who = who
-        self._outbox = Outbox(descriptor, limits, who=who, on_sent=lambda _: None, on_broken=self._over, why=self._why)
+        self._outbox = Outbox(descriptor, limits, who=who, on_sent=lambda _: None, on_broken=self._release, why=self._build_error)
 
     def send(self, data: bytes) -> None:
         if not self._outbox.closed and not self._outbox.ending:
@@ -221,15 +228,15 @@ class _Writer:
         """What does not fit into the pipe now is lost."""
         if not self._outbox.closed:
             self._outbox.flush()
-        self._over(None)
+        self._release(None)
 
-    def _over(self, _: OSError | None) -> None:
+    def _release(self, _: OSError | None) -> None:
         self._outbox.close()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _why(self) -> SeraiError:
+    def _build_error(self) -> SeraiError:
         return Closed("it has ended", who=self._who)
 
 
@@ -249,10 +256,10 @@ class FakeProcess(ProcessHandle):
 
     def write_output(self, data: bytes | str | dict[str, Any]) -> None:
         """Bytes or a text as they are, an object as one line of JSON."""
-        self.child.output(codec.encode(data) if isinstance(data, dict) else data.encode() if isinstance(data, str) else data)
+        self.child.write_output(codec.encode(data) if isinstance(data, dict) else data.encode() if isinstance(data, str) else data)
 
     def write_stderr(self, data: bytes | str) -> None:
-        self.child.errors(data.encode() if isinstance(data, str) else data)
+        self.child.write_errors(data.encode() if isinstance(data, str) else data)
 
     def finish_output(self) -> None:
         """The end of its output. Idempotent."""
@@ -262,7 +269,7 @@ class FakeProcess(ProcessHandle):
         """End with this; the first one counts. Without an error it ended well. Its output is another matter."""
         if self.exit_status is None:
             self._error = error if isinstance(error, BaseException) else None
-            self.child.exit(_status(error))
+            self.child.exit(_to_status(error))
 
     @property
     def stdin_bytes(self) -> bytes:
@@ -271,19 +278,19 @@ class FakeProcess(ProcessHandle):
 
     async def stdin_line(self, number: int) -> bytes:
         """That line of its input, counted from 0, as soon as it is there; `EOFError` when its input ends before."""
-        return await self.child.line(number)
+        return await self.child.read_line(number)
 
     @property
     def stdin_closed(self) -> asyncio.Event:
         return self.child.input_over
 
-    def error(self) -> BaseException | None:
-        return self._error or super().error()
+    def find_error(self) -> BaseException | None:
+        return self._error or super().find_error()
 
-    def plays(self, script: Awaitable[Any]) -> None:
+    def run_script(self, script: Awaitable[Any]) -> None:
         """What its program does; ended with it."""
         task = self._script = asyncio.ensure_future(script)
-        task.add_done_callback(_told)
+        task.add_done_callback(_log_failure)
         self.child.on_exit(lambda: None if task is asyncio.current_task() else _cancel(task))
 
 
@@ -291,12 +298,12 @@ def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
 
 
-def _told(script: asyncio.Task[Any]) -> None:
+def _log_failure(script: asyncio.Task[Any]) -> None:
     if not script.cancelled() and (error := script.exception()) is not None and not isinstance(error, EOFError):
         log.error("the script of a fake process failed", exc_info=error)
 
 
-def _status(error: BaseException | ExitStatus | int | None) -> ExitStatus:
+def _to_status(error: BaseException | ExitStatus | int | None) -> ExitStatus:
     match error:
         case ExitStatus():
             return error
@@ -338,7 +345,7 @@ class FakeFactory:
                 await process.close()
                 raise
             if inspect.isawaitable(script):
-                process.plays(script)
+                process.run_script(script)
         return process
 
     async def spawn(self, launch: Launch) -> Child:
@@ -352,3 +359,62 @@ def new_fake_factory(on_start: OnStart | None = None) -> FakeFactory:
 
 
 NewFakeFactory = new_fake_factory
+
+
+def to_seed_message(event: Event) -> Message | None:
+    """The message that an event of the mock agent stands for; None: it stands for none, being part of another's."""
+    native = event.result.native if isinstance(event, TurnEnded) else event.native
+    if event.agent != AGENT or not isinstance(native, dict) or "type" not in native:
+        return None
+    return {**native, "agent_type": event.agent, "session_id": event.session, "timestamp": event.at}
+
+
+def to_seed_messages(events: Iterable[Event]) -> list[Message]:
+    """All of them, in order."""
+    return [one for event in events if (one := to_seed_message(event)) is not None]
+
+
+class MockRun(msgspec.Struct):
+    """What came of a prompt in the seed's words: its messages, the error's text, and what else is known of it."""
+
+    messages: list[Message]
+    error: str = ""
+    metadata: dict[str, Any] = {}
+    outcome: TurnResult | None = None
+
+    @property
+    def status(self) -> str:
+        """The one of the result."""
+        return str(self.messages[-1].get("status", "")) if self.messages else ""
+
+
+async def run_prompt(
+    session: Session,
+    prompt: str,
+    surface: Surface | None = None,
+    *,
+    on_message: Callable[[Message], object] = lambda _message: None,
+    on_error: Callable[[str], object] = lambda _error: None,
+) -> MockRun:
+    """Play a prompt to its end. `on_error` gets the text of each error: of an error step, and of a turn that failed."""
+    run = MockRun([])
+
+    def handle(event: Event) -> None:
+        if isinstance(event, TurnEnded):
+            run.outcome = event.result
+        if (one := to_seed_message(event)) is None:
+            return
+        run.messages.append(one)
+        on_message(one)
+        if one["type"] == "error":
+            on_error(one["error"])
+
+    turn = session.turn(prompt)
+    try:
+        await run_turn(turn, surface or HeadlessSurface(), handle)
+    except SeraiError as error:
+        run.error = str(error)
+        on_error(run.error)
+    if run.messages:
+        run.metadata = run.messages[-1].get("metadata", {})
+    return run

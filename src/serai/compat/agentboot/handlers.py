@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from serai.compat.agentboot.codec import now
+from serai.compat.agentboot.codec import get_now
 from serai.compat.agentboot.messages import (
     ApprovalRequestEvent,
     ApprovalResponse,
@@ -57,14 +57,14 @@ async def run_with_prompter(handle: ExecutionHandle, prompter: Prompter, sink: M
         async for event in handle.events():
             match event:
                 case MessageEvent(raw=raw):
-                    _hand(sink, raw)
+                    _send_to_sink(sink, raw)
                 case ApprovalRequestEvent() | AskRequestEvent():
-                    asking[event.id] = asyncio.create_task(_put(handle, prompter, event), name=f"ask {event.id}")
+                    asking[event.id] = asyncio.create_task(_answer_request(handle, prompter, event), name=f"ask {event.id}")
                 case RequestCancelled(id=id) if id in asking:
                     asking.pop(id).cancel()
                 case ErrorEvent(err=error):
                     log.warning("an execution failed: %s", error)
-                    _hand(sink, event)
+                    _send_to_sink(sink, event)
     finally:
         for task in asking.values():
             task.cancel()
@@ -72,14 +72,14 @@ async def run_with_prompter(handle: ExecutionHandle, prompter: Prompter, sink: M
     return await handle.wait()
 
 
-def _hand(sink: MessageSink | None, value: Any) -> None:
+def _send_to_sink(sink: MessageSink | None, value: Any) -> None:
     if sink is not None:
         sink(value)
 
 
-async def _put(handle: ExecutionHandle, prompter: Prompter, request: ApprovalRequestEvent | AskRequestEvent) -> None:
+async def _answer_request(handle: ExecutionHandle, prompter: Prompter, request: ApprovalRequestEvent | AskRequestEvent) -> None:
     try:
-        response = await _answered(prompter, request)
+        response = await _ask_prompter(prompter, request)
     except Exception as error:  # there is always a safe answer (design rule 7)
         log.warning("the prompter failed when it was asked: %r", error)
         why = str(error) or type(error).__name__
@@ -91,9 +91,9 @@ async def _put(handle: ExecutionHandle, prompter: Prompter, request: ApprovalReq
         log.info("the answer to %r was not given: %s", request.id, error)
 
 
-async def _answered(prompter: Prompter, request: ApprovalRequestEvent | AskRequestEvent) -> ControlResponse:
+async def _ask_prompter(prompter: Prompter, request: ApprovalRequestEvent | AskRequestEvent) -> ControlResponse:
     if isinstance(request, AskRequestEvent):
-        answer = await prompter.on_ask(ask_request(request))
+        answer = await prompter.on_ask(build_ask_request(request))
         if not isinstance(answer, AskResult):
             raise TypeError(f"a question is answered with an AskResult, not {type(answer).__name__}")
         return AskResponse(
@@ -103,7 +103,7 @@ async def _answered(prompter: Prompter, request: ApprovalRequestEvent | AskReque
             response=answer.response,
             selection=answer.selection or None,
         )
-    result = await prompter.on_approval(permission_request(request))
+    result = await prompter.on_approval(build_permission_request(request))
     if not isinstance(result, PermissionResult):
         raise TypeError(f"an approval is answered with a PermissionResult, not {type(result).__name__}")
     return ApprovalResponse(
@@ -111,7 +111,7 @@ async def _answered(prompter: Prompter, request: ApprovalRequestEvent | AskReque
     )
 
 
-def permission_request(event: ApprovalRequestEvent) -> PermissionRequest:
+def build_permission_request(event: ApprovalRequestEvent) -> PermissionRequest:
     """The same as a prompter gets it."""
     return PermissionRequest(
         request_id=event.id,
@@ -119,7 +119,7 @@ def permission_request(event: ApprovalRequestEvent) -> PermissionRequest:
         tool_name=event.tool_name,
         input=event.input,
         reason=event.reason or event.decision_reason,
-        timestamp=now().isoformat().replace("+00:00", "Z"),
+        timestamp=get_now().isoformat().replace("+00:00", "Z"),
         session_id=event.session_id,
         bot_uuid=event.bot_uuid,
         chat_id=event.chat_id,
@@ -127,7 +127,7 @@ def permission_request(event: ApprovalRequestEvent) -> PermissionRequest:
     )
 
 
-def ask_request(event: AskRequestEvent) -> AskRequest:
+def build_ask_request(event: AskRequestEvent) -> AskRequest:
     """The same as a prompter gets it."""
     return AskRequest(
         id=event.id,
@@ -264,12 +264,12 @@ class CompositeHandler:
         """For errors: this one first, then whoever was told before."""
         before = self._streamer
 
-        def both(error: BaseException) -> None:
+        def call_both(error: BaseException) -> None:
             function(error)
             if before is not None:
                 before.on_error(error)
 
-        self._streamer = _Streamer(before.on_message if before is not None else None, both)
+        self._streamer = _Streamer(before.on_message if before is not None else None, call_both)
         return self
 
     def with_completion_func(self, function: Callable[[CompletionResult], object]) -> Self:
@@ -291,7 +291,7 @@ class CompositeHandler:
 
     async def on_approval(self, request: PermissionRequest) -> PermissionResult:
         if self._approval is not None:
-            return await _awaited(self._approval.on_approval(request))
+            return await _await_if_needed(self._approval.on_approval(request))
         if self._default is None:
             return PermissionResult(approved=False, reason="nobody is there to approve it")
         arguments = self._default.arguments
@@ -299,7 +299,7 @@ class CompositeHandler:
 
     async def on_ask(self, request: AskRequest) -> AskResult:
         if self._ask is not None:
-            return await _awaited(self._ask.on_ask(request))
+            return await _await_if_needed(self._ask.on_ask(request))
         if self._default is None:
             return AskResult(id=request.id, approved=False, reason="nobody is there to answer it")
         return AskResult(id=request.id, approved=True, updated_input=request.input)
@@ -322,7 +322,7 @@ class _Completion:
         self.on_complete = function
 
 
-async def _awaited(answer: Awaitable[Told] | Told) -> Told:
+async def _await_if_needed(answer: Awaitable[Told] | Told) -> Told:
     """Handlers may be plain functions too."""
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -330,7 +330,7 @@ async def _awaited(answer: Awaitable[Told] | Told) -> Told:
 async def run_with_handler(handle: ExecutionHandle, handler: MessageHandler) -> Waited:
     """Play an execution to its end by callbacks: messages, errors, requests, and the completion last."""
 
-    def sink(value: Any) -> None:
+    def dispatch(value: Any) -> None:
         if isinstance(value, ErrorEvent):
             handler.on_error(value.err)
             return
@@ -340,7 +340,7 @@ async def run_with_handler(handle: ExecutionHandle, handler: MessageHandler) -> 
             log.exception("a message handler failed")
             handler.on_error(error)
 
-    waited = await run_with_prompter(handle, handler, sink)
+    waited = await run_with_prompter(handle, handler, dispatch)
     result = waited.result
     completion = CompletionResult(
         success=result.is_success(),

@@ -23,8 +23,8 @@ from serai.compat.agentboot.codec import (
     EventTypeResult,
     EventTypeStreamDelta,
     OutputFormat,
-    event_of,
-    now,
+    get_now,
+    parse_event,
 )
 from serai.wire.stream import split_lines
 
@@ -41,7 +41,7 @@ class AgentMessage(Protocol):
     def to_event(self) -> Event: ...
 
 
-def _type(name: str) -> Any:
+def _make_field(name: str) -> Any:
     """A default that is written all the same: what is equal to a plain one is left out."""
     return msgspec.field(default_factory=lambda: name)
 
@@ -52,7 +52,7 @@ class BaseMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
     type: str
     agent_type: AgentType
     session_id: str = ""
-    timestamp: datetime = msgspec.field(default_factory=now)
+    timestamp: datetime = msgspec.field(default_factory=get_now)
 
     def get_type(self) -> str:
         return self.type
@@ -75,9 +75,9 @@ class BaseMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
     def to_event(self) -> Event:
         data = self.get_raw_data()
         del data["type"], data["timestamp"]
-        return Event(self.type, self._as_data(data), self.timestamp)
+        return Event(self.type, self._to_data(data), self.timestamp)
 
-    def _as_data(self, data: dict[str, Any]) -> dict[str, Any]:
+    def _to_data(self, data: dict[str, Any]) -> dict[str, Any]:
         return data
 
     @classmethod
@@ -86,17 +86,17 @@ class BaseMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
         data = event.data
         given = {name: value for name in cls.__struct_fields__ if (value := data.get(name)) is not None and name != "timestamp"}
         given |= {"type": event.type, "agent_type": agent_type or str(data.get("agent_type", ""))}
-        message = cls(**{name: _fitting(cls, name, value) for name, value in given.items()})
-        message.timestamp = _when(event)
+        message = cls(**{name: _convert_value(cls, name, value) for name, value in given.items()})
+        message.timestamp = _get_time(event)
         return message
 
 
-def _when(event: Event) -> datetime:
+def _get_time(event: Event) -> datetime:
     """The seed's language has the year 1 for a time that was never set."""
-    return event.timestamp if event.timestamp.year > 1 else now()
+    return event.timestamp if event.timestamp.year > 1 else get_now()
 
 
-def _fitting(cls: type[BaseMessage], name: str, value: Any) -> Any:
+def _convert_value(cls: type[BaseMessage], name: str, value: Any) -> Any:
     """The value, converted where another kind of number came; what cannot be is the field's zero."""
     kind = _KINDS[cls][name]
     try:
@@ -117,12 +117,12 @@ class ContentBlock(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class InitMessage(BaseMessage, kw_only=True, omit_defaults=True):
-    type: str = _type(EventTypeInit)
+    type: str = _make_field(EventTypeInit)
     max_iterations: int = 0
 
 
 class AssistantMessage(BaseMessage, kw_only=True, omit_defaults=True):
-    type: str = _type(EventTypeAssistant)
+    type: str = _make_field(EventTypeAssistant)
     text: str = ""
     content: list[ContentBlock] = []
     extra: dict[str, Any] = {}
@@ -131,7 +131,7 @@ class AssistantMessage(BaseMessage, kw_only=True, omit_defaults=True):
         """Its text, else that of its blocks."""
         return self.text or "".join(block.text for block in self.content if block.type == "text")
 
-    def _as_data(self, data: dict[str, Any]) -> dict[str, Any]:
+    def _to_data(self, data: dict[str, Any]) -> dict[str, Any]:
         """The text is `message` there, and what is extra is among the rest."""
         text, extra = data.pop("text", ""), data.pop("extra", {})
         return {**extra, **data, **({"message": text} if text else {})}
@@ -142,7 +142,7 @@ class AssistantMessage(BaseMessage, kw_only=True, omit_defaults=True):
         data = dict(event.data)
         said = data.pop("message", None)
         if isinstance(said, Mapping):
-            data["content"] = [_block(block) for block in _list(said.get("content")) if isinstance(block, Mapping)]
+            data["content"] = [_to_block(block) for block in _to_list(said.get("content")) if isinstance(block, Mapping)]
         elif isinstance(said, str):
             data["text"] = said
         known = {*cls.__struct_fields__, "message"}
@@ -152,11 +152,11 @@ class AssistantMessage(BaseMessage, kw_only=True, omit_defaults=True):
         return message
 
 
-def _list(value: object) -> list[Any]:
+def _to_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [{"type": "text", "text": value}] if isinstance(value, str) else []
 
 
-def _block(block: Mapping[str, Any]) -> dict[str, Any]:
+def _to_block(block: Mapping[str, Any]) -> dict[str, Any]:
     """An agent's own content block in our names."""
     text = block.get("text", block.get("thinking", ""))
     made: dict[str, Any] = {"type": str(block.get("type", "")), "text": text if isinstance(text, str) else ""}
@@ -168,19 +168,19 @@ def _block(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PermissionRequestMessage(BaseMessage, kw_only=True, omit_defaults=True):
-    type: str = _type(EventTypePermissionRequest)
-    request_id: str = _type("")
-    tool_name: str = _type("")
-    input: dict[str, Any] | None = _type(None)  # type: ignore[arg-type]
+    type: str = _make_field(EventTypePermissionRequest)
+    request_id: str = _make_field("")
+    tool_name: str = _make_field("")
+    input: dict[str, Any] | None = _make_field(None)  # type: ignore[arg-type]
     reason: str = ""
     step: int = 0
     total: int = 0
 
 
 class PermissionResultMessage(BaseMessage, kw_only=True, omit_defaults=True):
-    type: str = _type(EventTypePermissionResult)
-    request_id: str = _type("")
-    approved: bool = _type(False)  # type: ignore[arg-type]
+    type: str = _make_field(EventTypePermissionResult)
+    request_id: str = _make_field("")
+    approved: bool = _make_field(False)  # type: ignore[arg-type]
     reason: str = ""
     remember: bool = False
 
@@ -188,8 +188,8 @@ class PermissionResultMessage(BaseMessage, kw_only=True, omit_defaults=True):
 class ResultMessage(BaseMessage, kw_only=True, omit_defaults=True):
     """`status` is success, error, cancelled, permission_denied or ask_denied."""
 
-    type: str = _type(EventTypeResult)
-    status: str = _type("")
+    type: str = _make_field(EventTypeResult)
+    status: str = _make_field("")
     message: str = ""
     cost_usd: float = 0.0
     duration_ms: int = 0
@@ -215,8 +215,8 @@ class ResultMessage(BaseMessage, kw_only=True, omit_defaults=True):
 
 
 class StreamDeltaMessage(BaseMessage, kw_only=True, omit_defaults=True):
-    type: str = _type(EventTypeStreamDelta)
-    delta: str = _type("")
+    type: str = _make_field(EventTypeStreamDelta)
+    delta: str = _make_field("")
 
 
 class GenericMessage(BaseMessage, kw_only=True, omit_defaults=True):
@@ -252,7 +252,7 @@ def message_from_event(event: Event, agent_type: AgentType = "") -> AgentMessage
         type=event.type,
         agent_type=agent_type or str(event.data.get("agent_type", "")),
         session_id=session if isinstance(session, str) else "",
-        timestamp=_when(event),
+        timestamp=_get_time(event),
         data=event.data,
     )
 
@@ -336,7 +336,7 @@ class Result(msgspec.Struct, kw_only=True):
         """All that the agent said, in order, without what its sub-agents did."""
         if self.format == OutputFormat.TEXT:
             return self.output
-        return "".join(_text(event) for event in self.events if not event.data.get("parent_tool_use_id"))
+        return "".join(_extract_text(event) for event in self.events if not event.data.get("parent_tool_use_id"))
 
     def answer(self) -> str:
         """The final text alone where the agent tells it, else all that it said."""
@@ -358,24 +358,24 @@ class Result(msgspec.Struct, kw_only=True):
 
     def get_tool_use_messages(self) -> list[Event]:
         """One for each `tool_use` block of an assistant frame, and each such event of an agent that has these."""
-        return self._with_blocks("assistant", "tool_use")
+        return self._list_with_blocks("assistant", "tool_use")
 
     def get_tool_result_messages(self) -> list[Event]:
         """One for each `tool_result` block of a user frame, and each such event of an agent that has these."""
-        return self._with_blocks("user", "tool_result")
+        return self._list_with_blocks("user", "tool_result")
 
     def get_message_chain(self) -> list[Event]:
         """What was said, without what the process told of itself."""
         others = ("system", "result", "noise")
         return [event for event in self.events if event.type not in others and not event.type.startswith("control_")]
 
-    def _with_blocks(self, of: str, kind: str) -> list[Event]:
+    def _list_with_blocks(self, of: str, kind: str) -> list[Event]:
         found: list[Event] = []
         for event in self.events:
             if event.type == kind:
                 found.append(event)
             elif event.type == of:
-                blocks = (block for block in _blocks(event) if block.get("type") == kind)
+                blocks = (block for block in _list_blocks(event) if block.get("type") == kind)
                 found += [Event(kind, block, event.timestamp, event.raw) for block in blocks]
         return found
 
@@ -399,12 +399,12 @@ class RunAccount(msgspec.Struct, kw_only=True):
         for at, run in lines:
             when = datetime.fromtimestamp(at, UTC)
             for line in split_lines(run):
-                event = event_of(line)
+                event = parse_event(line)
                 event.timestamp = when
                 self.noise += event.type == NOISE
                 self.events.append(event)
 
-    def result(self, seconds: float, error: BaseException | None = None) -> Result:
+    def build_result(self, seconds: float, error: BaseException | None = None) -> Result:
         self.read()
         metadata: dict[str, Any] = {"session_id": self.session_id} if self.session_id else {}
         metadata |= {name: value for name, value in (("noise", self.noise), ("warnings", list(self.warnings))) if value}
@@ -432,13 +432,13 @@ class Waited(NamedTuple):
         return self.result
 
 
-def _blocks(event: Event) -> list[dict[str, Any]]:
+def _list_blocks(event: Event) -> list[dict[str, Any]]:
     message = event.data.get("message")
     content = message.get("content") if isinstance(message, dict) else event.data.get("content")
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _text(event: Event) -> str:
+def _extract_text(event: Event) -> str:
     """The text of one event, in each of the shapes that agents have for it."""
     data = event.data
     match event.type:
@@ -446,7 +446,7 @@ def _text(event: Event) -> str:
             if isinstance(message := data.get("message"), str):
                 return message
             return "".join(
-                text for block in _blocks(event) if block.get("type") == "text" and isinstance(text := block.get("text"), str)
+                text for block in _list_blocks(event) if block.get("type") == "text" and isinstance(text := block.get("text"), str)
             )
         case "text_delta":
             text = data.get("delta")

@@ -94,7 +94,7 @@ class Config(msgspec.Struct, kw_only=True, omit_defaults=True):
     shutdown_grace_period: int = 0
 
 
-def filled(config: Config) -> Config:
+def fill_defaults(config: Config) -> Config:
     """The same with its defaults; a run has an hour unless somebody says otherwise (design rule 6)."""
     hour = Limits().agent_turn or 0.0
     return msgspec.structs.replace(
@@ -108,7 +108,7 @@ def filled(config: Config) -> Config:
 
 
 def default_config() -> Config:
-    return filled(Config())
+    return fill_defaults(Config())
 
 
 def default_permission_config() -> PermissionConfig:
@@ -116,7 +116,7 @@ def default_permission_config() -> PermissionConfig:
     return PermissionConfig()
 
 
-def patience(timeout: float, default: float, limits: Limits) -> float | None:
+def choose_timeout(timeout: float, default: float, limits: Limits) -> float | None:
     """How long a run may take, in seconds: 0 is the default, and a negative one is None, which waits for ever."""
     for seconds in (timeout, default):
         if seconds:
@@ -208,7 +208,7 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     default_execution_timeout: float = 0.0
     shutdown_grace_period: float = GRACE
 
-    def limits(self, limits: Limits) -> Limits:
+    def build_limits(self, limits: Limits) -> Limits:
         """Those of an execution's session."""
         grace = self.shutdown_grace_period if self.shutdown_grace_period > 0 else GRACE
         return limits.but(
@@ -219,7 +219,7 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def must_be_folder(path: str) -> None:
+def check_folder(path: str) -> None:
     """Before anything is started (spec agents 7.23)."""
     if path and not os.path.isdir(path):
         raise InvalidPath(path, "it is no folder" if os.path.exists(path) else "it does not exist")

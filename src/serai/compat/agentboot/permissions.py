@@ -162,14 +162,14 @@ class PermissionHandler:
 
     # -- what is remembered: the engine asks here ---------------------------------------------------------------------------------
 
-    def decisions(self) -> tuple[RememberedDecision, ...]:
+    def list_decisions(self) -> tuple[RememberedDecision, ...]:
         """The whitelist, then the cache, if there is to be one. The whitelist beats what is cached."""
-        allowed = [_whitelisted(tool) for tool in sorted(self._whitelist)]
+        allowed = [_build_whitelist_rule(tool) for tool in sorted(self._whitelist)]
         listed = tuple(RememberedDecision(rule.id, rule, "always") for rule in allowed)
         if not self.config.remember_decisions:
             return listed
         tools = {rule.tool for rule in allowed}
-        return listed + tuple(one for one in self._kept.decisions() if one.rule.tool not in tools)
+        return listed + tuple(one for one in self._kept.list_decisions() if one.rule.tool not in tools)
 
     @property
     def whitelist(self) -> frozenset[str]:
@@ -199,9 +199,11 @@ class PermissionHandler:
             reason=request.reason,
             routing=routing,
         )
-        with self._listed(request):
-            ruling = await self._approver.decide(approval, self._situation(request.agent_type, request.session_id), timeout=timeout)
-        return self._result(ruling, request.tool_name), ruling.error
+        with self._track_request(request):
+            ruling = await self._approver.decide(
+                approval, self._build_context(request.agent_type, request.session_id), timeout=timeout
+            )
+        return self._build_result(ruling, request.tool_name), ruling.error
 
     async def ask(self, request: AskRequest, *, timeout: float | None = None) -> tuple[AskResult, SeraiError | None]:
         """A permission like `check`; anything else is put to a person, whatever the mode."""
@@ -223,36 +225,36 @@ class PermissionHandler:
             id=request.id,
             agent=request.agent_type,
             session=request.session_id,
-            items=_items(request),
+            items=_build_items(request),
             tool=request.tool_name,
             call_id=request.call_id or request.id,
             routing={name: stamp for name in _ROUTING if (stamp := getattr(request, name))},
         )
         try:
-            with self._listed(request):
+            with self._track_request(request):
                 ruling = await self._approver.ask(
-                    question, self._situation(request.agent_type, request.session_id), timeout=timeout
+                    question, self._build_context(request.agent_type, request.session_id), timeout=timeout
                 )
         finally:
             said = self._submitted.pop(request.id, None)
-        return _asked(request, ruling, said if ruling.by == "person" else None), ruling.error
+        return _build_ask_result(request, ruling, said if ruling.by == "person" else None), ruling.error
 
     # -- the pending table --------------------------------------------------------------------------------------------------------
 
     def pending(self) -> list[PermissionRequest | AskRequest]:
         """What waits for `submit_result`."""
         waiting = {asked.id for asked in self._approver.waiting}
-        return [request for request in self._requests if _id(request) in waiting]
+        return [request for request in self._requests if _get_id(request) in waiting]
 
     async def submit_result(self, request_id: str, result: PermissionResult | AskResult) -> None:
         """Answer it. An id that is not known, or was answered, is a `NoApproval`."""
         asked = next((one for one in self._approver.waiting if one.id == request_id), None)
-        request = next((one for one in self._requests if _id(one) == request_id), None)
+        request = next((one for one in self._requests if _get_id(one) == request_id), None)
         if not isinstance(asked, Question) or not isinstance(request, AskRequest):
-            await self._approver.answer(request_id, _verdict(result, session=asked.session if asked is not None else ""))
+            await self._approver.answer(request_id, _build_decision(result, session=asked.session if asked is not None else ""))
             return
         said = result if isinstance(result, AskResult) else AskResult(id=request_id, approved=result.approved, reason=result.reason)
-        await self._approver.answer(request_id, _answer(request, asked, said))
+        await self._approver.answer(request_id, _build_answer(request, asked, said))
         self._submitted[request_id] = said  # nothing is waited for in between: it is there before whoever asks goes on
 
     async def cancel(self, request_id: str) -> bool:
@@ -267,7 +269,7 @@ class PermissionHandler:
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _listed(self, request: PermissionRequest | AskRequest) -> Iterator[None]:
+    def _track_request(self, request: PermissionRequest | AskRequest) -> Iterator[None]:
         """Ids are the agents' own: two may have the same."""
         self._requests.append(request)
         try:
@@ -275,10 +277,10 @@ class PermissionHandler:
         finally:
             self._requests = [one for one in self._requests if one is not request]
 
-    def _situation(self, agent: str, session: str) -> CallContext:
+    def _build_context(self, agent: str, session: str) -> CallContext:
         return CallContext(cwd=self._cwd, session=session, agent=agent)
 
-    def _result(self, ruling: ApprovalOutcome, tool: str) -> PermissionResult:
+    def _build_result(self, ruling: ApprovalOutcome, tool: str) -> PermissionResult:
         decision = ruling.decision
         judged = ruling.judgement
         if isinstance(decision, Allow):
@@ -292,16 +294,16 @@ class PermissionHandler:
         return PermissionResult(approved=False, reason=rule.because if rule is not None else ruling.why)
 
 
-def _whitelisted(tool: str) -> Rule:
+def _build_whitelist_rule(tool: str) -> Rule:
     """Wherever it would run: a whitelist is about the tool alone."""
     return Rule(id=f"whitelist.{tool}", decide="allow", tool=(escape_glob(tool),), cwd=("/**",))
 
 
-def _id(request: PermissionRequest | AskRequest) -> str:
+def _get_id(request: PermissionRequest | AskRequest) -> str:
     return request.id if isinstance(request, AskRequest) else request.request_id
 
 
-def _verdict(result: PermissionResult | AskResult, *, session: str) -> Decision:
+def _build_decision(result: PermissionResult | AskResult, *, session: str) -> Decision:
     """What is to be remembered is so for the session, or where none has a name, for the folder it runs in."""
     scope: Remember = "once" if not result.remember else "session" if session else "project"
     if not result.approved:
@@ -310,7 +312,7 @@ def _verdict(result: PermissionResult | AskResult, *, session: str) -> Decision:
     return Allow(msgspec.UNSET if unchanged else result.updated_input, remember=scope)
 
 
-def _answer(request: AskRequest, question: Question, result: AskResult) -> Decision:
+def _build_answer(request: AskRequest, question: Question, result: AskResult) -> Decision:
     """A response is the answer to the one thing that was asked, a selection has the answer to each."""
     if not result.approved:
         return Deny(result.reason or result.response)
@@ -327,14 +329,14 @@ def _is_yes_or_no(request: AskRequest) -> bool:
     return request.type in ("confirmation", "permission")
 
 
-def _items(request: AskRequest) -> tuple[QuestionItem, ...]:
+def _build_items(request: AskRequest) -> tuple[QuestionItem, ...]:
     if items := parse_questions(request.input):
         return items
     choices = (QuestionOption("Yes"), QuestionOption("No")) if _is_yes_or_no(request) else ()
     return (QuestionItem(request.message or request.reason, choices=choices),)
 
 
-def _asked(request: AskRequest, ruling: ApprovalOutcome, said: AskResult | None) -> AskResult:
+def _build_ask_result(request: AskRequest, ruling: ApprovalOutcome, said: AskResult | None) -> AskResult:
     """What was submitted comes back as it is; an answer of a person at a surface is in the words of the question."""
     answers = ruling.decision.answers if isinstance(ruling.decision, Answer) else {}
     first = next(iter(answers.values()), "")

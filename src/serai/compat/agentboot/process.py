@@ -58,7 +58,7 @@ class ProcessHandle:
         """Have every line of its stderr told from now on. One that never ends is told in pieces."""
         rest = bytearray()
 
-        def heard(chunk: bytes) -> None:
+        def on_chunk(chunk: bytes) -> None:
             rest.extend(chunk)
             *lines, last = bytes(rest).split(b"\n")
             if len(last) > self.limits.stderr_tail:
@@ -67,7 +67,7 @@ class ProcessHandle:
             for line in lines:
                 listener(line.decode(errors="replace").rstrip("\r"))
 
-        self.child.stderr.on_chunk = heard
+        self.child.stderr.on_chunk = on_chunk
 
     # -- its streams
 
@@ -79,30 +79,30 @@ class ProcessHandle:
 
     async def write(self, data: bytes) -> None:
         """To its input; returns when the kernel has it."""
-        outbox = self._stdin()
+        outbox = self._get_input()
         outbox.send(data)
         await outbox.drain()
 
     def close_stdin(self) -> None:
         """The end of its input, once everything is written. Idempotent."""
-        self._stdin().end()
+        self._get_input().end()
 
-    def _stdin(self) -> Outbox:
+    def _get_input(self) -> Outbox:
         if self._input is None:
             descriptor, child = self.child.stdin, self.child
 
-            def over(_: OSError | None) -> None:
+            def on_broken(_: OSError | None) -> None:
                 assert self._input is not None
                 self._input.close()
                 child.close_descriptor(descriptor)
 
             self._input = Outbox(
-                descriptor, self.limits, who=child.who, on_sent=lambda _: None, on_broken=over, why=self._why_no_input
+                descriptor, self.limits, who=child.who, on_sent=lambda _: None, on_broken=on_broken, why=self._build_closed_error
             )
             child.before_close(descriptor, self._input.close)
         return self._input
 
-    def _why_no_input(self) -> SeraiError:
+    def _build_closed_error(self) -> SeraiError:
         return PeerGone("its input is closed", who=self.child.who, exit=self.exit_status, stderr=self.stderr)
 
     # -- its end
@@ -110,10 +110,10 @@ class ProcessHandle:
     async def wait(self) -> None:
         """Until it has ended; raises `ProcessError` unless it ended well."""
         await self.child.exited
-        if (error := self.error()) is not None:
+        if (error := self.find_error()) is not None:
             raise error
 
-    def error(self) -> BaseException | None:
+    def find_error(self) -> BaseException | None:
         """What `wait` raises of a process that has ended."""
         status = self.exit_status
         return None if status is None or status.ok else process_error(self.child.who, status, self.stderr)
@@ -157,9 +157,9 @@ class Output:
         self._grace: asyncio.TimerHandle | None = None
         self._reader: asyncio.Future[None] | None = None
         if not self._over:
-            self._read_on()
+            self._start_reading()
             child.before_close(self._descriptor, self._finish)
-            child.on_exit(lambda: self._exited(limits.drain_grace))
+            child.on_exit(lambda: self._on_exit(limits.drain_grace))
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -172,14 +172,14 @@ class Output:
             await self._reader
         chunk = self._chunks.popleft()
         self._waiting -= len(chunk)
-        self._read_on()
+        self._start_reading()
         return chunk
 
     async def read(self) -> bytes:
         """All of it."""
         return b"".join([chunk async for chunk in self])
 
-    def _readable(self) -> bool:
+    def _read_chunk(self) -> bool:
         try:
             chunk = os.read(self._descriptor, _READ)
         except BlockingIOError:
@@ -194,32 +194,32 @@ class Output:
         self._waiting += len(chunk)
         self._wake()
         if self._waiting >= _AHEAD:
-            self._hold()
+            self._stop_reading()
         return True
 
-    def _read_on(self) -> None:
+    def _start_reading(self) -> None:
         if not self._over and not self._reading and self._waiting < _AHEAD:
             self._reading = True
-            self._child.readers.add_reader(self._descriptor, self._readable)
+            self._child.readers.add_reader(self._descriptor, self._read_chunk)
 
-    def _hold(self) -> None:
+    def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
             self._child.readers.remove_reader(self._descriptor)
 
-    def _exited(self, grace: float) -> None:
+    def _on_exit(self, grace: float) -> None:
         if not self._over:
             self._grace = self._loop.call_later(grace, self._finish)
 
     def _finish(self) -> None:
         """What is in the pipe is all that counts."""
         most = self._waiting + _AHEAD  # a pipe holds no more; somebody may write without end
-        while not self._over and self._waiting < most and self._readable():
+        while not self._over and self._waiting < most and self._read_chunk():
             pass
         self._end()
 
     def _end(self) -> None:
-        self._hold()
+        self._stop_reading()
         self._over = True
         if self._grace is not None:
             self._grace.cancel()
@@ -244,7 +244,7 @@ class OsFactory:
         self._limits = limits or Limits()
 
     async def start(self, spec: LaunchSpec) -> ProcessHandle:
-        launch = Launch(argv=spec.command, env=environment(spec.env), cwd=spec.work_dir or None)
+        launch = Launch(argv=spec.command, env=parse_environment(spec.env), cwd=spec.work_dir or None)
         if self._spawner is not None:
             return ProcessHandle(await self._spawner.spawn(launch), limits=self._limits)
         spawner = PlainSpawner(self._limits)
@@ -256,7 +256,7 @@ class OsFactory:
         return ProcessHandle(child, limits=self._limits, gone=spawner.close)
 
 
-def environment(given: Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
+def parse_environment(given: Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
     """The environment of a launch spec; of two entries with one name the later counts, as with the seed's."""
     if given is None:
         return dict(os.environ)

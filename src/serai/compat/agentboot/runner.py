@@ -35,7 +35,7 @@ from serai.compat.agentboot.errors import (
     UnknownRequestId,
     process_error,
 )
-from serai.compat.agentboot.execution import Execution, Handle, decision_of, must_fit, notify_store, stream_events
+from serai.compat.agentboot.execution import Execution, Handle, build_decision, check_response, notify_store, to_stream_events
 from serai.compat.agentboot.messages import (
     ApprovalRequestEvent,
     ApprovalResponse,
@@ -56,8 +56,8 @@ from serai.compat.agentboot.options import (
     ExecutionOptions,
     LaunchSpec,
     RunnerConfig,
-    must_be_folder,
-    patience,
+    check_folder,
+    choose_timeout,
 )
 from serai.compat.agentboot.process import Factory, OsFactory, ProcessHandle
 from serai.errors import Closed, LimitHit, NoApproval, PeerTimeout, SeraiError
@@ -95,7 +95,7 @@ class ExecutionRequests:
             log.info("%s: its request %r came again", self._agent, request.id)
             return
         self._seen.add(request.id)
-        self._tasks[request.id] = asyncio.create_task(self._put(request), name=f"a request of {self._agent}")
+        self._tasks[request.id] = asyncio.create_task(self._handle_request(request), name=f"a request of {self._agent}")
         await asyncio.sleep(0)
 
     def withdraw(self, id: str, reason: str) -> None:
@@ -106,11 +106,11 @@ class ExecutionRequests:
         asked = self._hub.pending.get(id)
         if asked is None or asked.answered:
             raise UnknownRequestId(who=self._agent, id=str(id))
-        must_fit(asked, response)
+        check_response(asked, response)
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._responses[id] = response, written
         try:
-            await self._hub.answer(id, decision_of(asked, response))
+            await self._hub.answer(id, build_decision(asked, response))
         except (NoApproval, Closed):
             self._responses.pop(id, None)
             raise UnknownRequestId(who=self._agent, id=str(id)) from None
@@ -123,12 +123,12 @@ class ExecutionRequests:
 
     # -- inside
 
-    async def _put(self, request: Request) -> None:
+    async def _handle_request(self, request: Request) -> None:
         error: Exception | None = None
         try:
-            decision = await self._hub.ask(self._asked(request))
+            decision = await self._hub.ask(self._to_model_request(request))
             given, _ = self._responses.get(request.id, (None, None))
-            await self._encoder.encode(self._frame(request, given or response_of(request, decision)))
+            await self._encoder.encode(self._build_frame(request, given or build_response(request, decision)))
         except asyncio.CancelledError:
             error = NotDelivered("the run ended before the answer was written", who=self._agent, id=str(request.id))
             raise
@@ -142,13 +142,13 @@ class ExecutionRequests:
             if written is not None and not written.done():
                 written.set_exception(error) if error is not None else written.set_result(None)
 
-    def _frame(self, request: Request, response: ControlResponse) -> object:
+    def _build_frame(self, request: Request, response: ControlResponse) -> object:
         frame: object = self._transport.encode_control_response(request.id, response, request.input)
         if frame is None:
             raise ProtocolError("transport produced nil control response", agent=self._agent)
         return frame
 
-    def _asked(self, request: Request) -> Approval | Question:
+    def _to_model_request(self, request: Request) -> Approval | Question:
         """Whoever is shown it may do with its input what they like: what goes back is the agent's own (spec agents 7.20)."""
         missing = {name: stamp for name, stamp in self._stamps.items() if not getattr(request, name)}
         shown = msgspec.structs.replace(request, input=copy.deepcopy(request.input), **missing)
@@ -178,7 +178,7 @@ class ExecutionRequests:
         )
 
 
-def response_of(request: Request, decision: Decision) -> ControlResponse:
+def build_response(request: Request, decision: Decision) -> ControlResponse:
     """What was decided elsewhere, or by nobody, in the seed's words."""
     if isinstance(request, AskRequestEvent):
         if isinstance(decision, Answer) and decision.answers:
@@ -227,7 +227,7 @@ class TransportDriver(Driver):
     async def open(self, hub: EventHub) -> None:
         self._hub = hub
         self.process = await self._factory.start(self._spec)
-        self.process.on_stderr_line(self._stderr)
+        self.process.on_stderr_line(self._on_stderr_line)
         self._deadlines = Deadlines()
         self._decoder = Decoder()
         if self._account.format == OutputFormat.STREAM_JSON:
@@ -239,17 +239,17 @@ class TransportDriver(Driver):
         self._asking = ExecutionRequests(self.name, hub, self._transport, self._encoder, self._account.session_id, self._routing)
 
     async def run(self, prompt: Prompt) -> model.TurnResult:  # noqa: ARG002  (the launch spec has it)
-        aside = [asyncio.create_task(self._feed(), name=f"first input of {self.name}")]
+        aside = [asyncio.create_task(self._write_initial_input(), name=f"first input of {self.name}")]
         aside.append(asyncio.create_task(self._watch(), name=f"watch {self.name}"))
         try:
-            await (self._pump() if self._account.format == OutputFormat.STREAM_JSON else self._read_text())
+            await (self._read_events() if self._account.format == OutputFormat.STREAM_JSON else self._read_text())
             stopped = await asyncio.shield(self._stop())
         finally:
             for task in aside:
                 task.cancel()
             await self._asking.close()
             await asyncio.gather(*aside, return_exceptions=True)
-        return self._outcome(stopped)
+        return self._build_result(stopped)
 
     async def interrupt(self, reason: str) -> None:
         """SIGTERM at once: a program that has no word for it is asked like this to clean up and go (spec agents 2.13)."""
@@ -272,34 +272,34 @@ class TransportDriver(Driver):
 
     # -- reading
 
-    async def _pump(self) -> None:
+    async def _read_events(self) -> None:
         async for event in self._decoder:
             self._account.events.append(event)  # whatever it is (spec agents 1.8)
             self._account.noise = self._decoder.noise
             if not self._account.settled:
-                await self._take(event)
+                await self._handle_event(event)
 
-    async def _take(self, event: Event) -> None:
+    async def _handle_event(self, event: Event) -> None:
         if event.type == NOISE:
-            self._tell(NoiseEvent(event.raw.encode(), event.data["why"]))
+            self._emit(NoiseEvent(event.raw.encode(), event.data["why"]))
             return
         try:
             kind, parsed = self._transport.classify(event)
             messages = self._transport.accumulate_message(event) if kind == EventKind.MESSAGE else ()
         except Exception as error:  # one frame that it cannot read is no reason to read no more (design rule 4)
             log.exception("%s: its transport failed on a frame", self.name)
-            self._tell(NoiseEvent(event.raw.encode(), f"the transport failed on it: {error}"))
+            self._emit(NoiseEvent(event.raw.encode(), f"the transport failed on it: {error}"))
             return
         for message in messages:
-            await self._hub.room()
-            self._tell(MessageEvent(message))
+            await self._hub.wait_for_room()
+            self._emit(MessageEvent(message))
         match kind, parsed:
             case EventKind.CONTROL, ApprovalRequestEvent() | AskRequestEvent() as request:
                 await self._asking.ask(request)
             case EventKind.CONTROL, RequestCancelled(id=id, reason=reason):
                 self._asking.withdraw(id, reason)
             case EventKind.TURN_END, _:
-                self._tell(TurnCompleted(self._account.result(0.0)))
+                self._emit(TurnCompleted(self._account.build_result(0.0)))
             case ((EventKind.TERMINAL_SUCCESS | EventKind.TERMINAL_ERROR), _):
                 self._settle(event, failed=kind == EventKind.TERMINAL_ERROR)
 
@@ -307,7 +307,7 @@ class TransportDriver(Driver):
         """The run is over: let the process end. What it still writes is read, so that it can."""
         self._account.settled = True
         if failed:
-            self._failure = _result_error(self.name, event)
+            self._failure = _build_result_error(self.name, event)
         self._stop()
 
     async def _read_text(self) -> None:
@@ -316,19 +316,19 @@ class TransportDriver(Driver):
         decode = codecs.getincrementaldecoder("utf-8")("replace")
         async for chunk in self.process.stdout:
             self._decoder.last = monotonic()
-            await self._said(decode.decode(chunk))
-        await self._said(decode.decode(b"", final=True))
+            await self._add_text(decode.decode(chunk))
+        await self._add_text(decode.decode(b"", final=True))
 
-    async def _said(self, text: str) -> None:
+    async def _add_text(self, text: str) -> None:
         if text:
             self._account.output.append(text)
-            await self._hub.room()
-            self._tell(MessageEvent(StreamDeltaMessage(agent_type=self.name, session_id=self._account.session_id, delta=text)))
+            await self._hub.wait_for_room()
+            self._emit(MessageEvent(StreamDeltaMessage(agent_type=self.name, session_id=self._account.session_id, delta=text)))
 
-    def _tell(self, event: StreamEvent) -> None:
+    def _emit(self, event: StreamEvent) -> None:
         self._hub.emit(model.OtherEvent(kind="agentboot", native=event))
 
-    def _stderr(self, line: str) -> None:
+    def _on_stderr_line(self, line: str) -> None:
         turn = self._hub.turn
         if turn is not None and not turn.crowded:  # a flood goes by; its end is kept anyway (spec agents 7.26)
             self._hub.emit(model.Stderr(line=line))
@@ -345,10 +345,10 @@ class TransportDriver(Driver):
 
     # -- writing
 
-    async def _feed(self) -> None:
+    async def _write_initial_input(self) -> None:
         """The first input. Should that fail, the end of the process says more than a broken pipe (spec agents 7.13)."""
         try:
-            async for value in _each(self._spec.initial_input):
+            async for value in _iter_values(self._spec.initial_input):
                 await self._encoder.encode(value)
             if self._account.format == OutputFormat.TEXT:  # nobody will say anything more
                 await self._encoder.close()
@@ -362,10 +362,10 @@ class TransportDriver(Driver):
     def _stop(self) -> asyncio.Task[StopResult]:
         """The one ladder, begun by whoever comes first."""
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._ladder(), name=f"end of {self.name}")
+            self._stopping = asyncio.create_task(self._run_stop_ladder(), name=f"end of {self.name}")
         return self._stopping
 
-    async def _ladder(self) -> StopResult:
+    async def _run_stop_ladder(self) -> StopResult:
         assert self.process is not None
         try:
             async with asyncio.timeout(self._limits.stop_polite):
@@ -374,44 +374,44 @@ class TransportDriver(Driver):
             log.debug("%s: its input was not ended: %s", self.name, error)
         return await self.process.stop(self._limits)
 
-    def _outcome(self, stopped: StopResult) -> model.TurnResult:
+    def _build_result(self, stopped: StopResult) -> model.TurnResult:
         """The first that there is of: the agent's own word, the cancellation, its process's end, no result (spec agents 1.8)."""
         assert self.process is not None
         account, status = self._account, stopped.exit
         if self._failure is not None:
-            account.exit_code = _code(status, 0)
-            raise self._unfinished(self._failure)
+            account.exit_code = _get_exit_code(status, 0)
+            raise self._build_failure(self._failure)
         by_itself = stopped.step in ("already", "polite")
         if account.settled:
             if by_itself and status is not None and not status.ok:
                 account.warnings.append(f"its process ended badly after its result: {status}")
                 log.warning("%s: %s", self.name, account.warnings[-1])
-            return model.TurnResult(status="success", text=account.result(0.0).answer())
-        account.exit_code = _code(status, -1)
+            return model.TurnResult(status="success", text=account.build_result(0.0).answer())
+        account.exit_code = _get_exit_code(status, -1)
         if self._interrupted:
             return model.TurnResult(status="cancelled", error=self._interrupted)
         if by_itself and status is not None and not status.ok:
-            cause = self.process.error()
+            cause = self.process.find_error()
             cause = None if isinstance(cause, ProcessError) else cause
-            raise self._unfinished(process_error(self.name, status, self.process.stderr, cause=cause))
+            raise self._build_failure(process_error(self.name, status, self.process.stderr, cause=cause))
         if account.format == OutputFormat.TEXT:
             return model.TurnResult(status="success", text="".join(account.output))
-        account.exit_code = _code(status, 0) if by_itself else -1
+        account.exit_code = _get_exit_code(status, 0) if by_itself else -1
         missing = NoTerminalResult(who=self.name)
-        raise self._unfinished(
+        raise self._build_failure(
             ProtocolError(f"protocol error: {missing.message}", agent=self.name, cause=missing, kind="no_result")
         )
 
-    def _unfinished(self, error: SeraiError) -> TurnFailed:
+    def _build_failure(self, error: SeraiError) -> TurnFailed:
         return TurnFailed(error, model.TurnResult(status="error", error=str(error)))
 
 
-def _code(status: Any, otherwise: int) -> int:
+def _get_exit_code(status: Any, otherwise: int) -> int:
     code = status.code if status is not None else None
     return otherwise if code is None else code
 
 
-async def _each(values: Iterable[Any] | AsyncIterable[Any] | None) -> AsyncIterable[Any]:
+async def _iter_values(values: Iterable[Any] | AsyncIterable[Any] | None) -> AsyncIterable[Any]:
     if isinstance(values, AsyncIterable):
         async for value in values:
             yield value
@@ -420,7 +420,7 @@ async def _each(values: Iterable[Any] | AsyncIterable[Any] | None) -> AsyncItera
             yield value
 
 
-def _result_error(agent: str, event: Event) -> ResultError:
+def _build_result_error(agent: str, event: Event) -> ResultError:
     """What the agent says of its failure. One that calls itself a success is not called so here (spec agents 1.11)."""
     data = event.data
     errors = data.get("errors")
@@ -490,7 +490,7 @@ class Runner:
         self._config = config or RunnerConfig()
         self._format = self._config.default_format
         self._bounds = limits or Limits()
-        self._limits = self._config.limits(self._bounds)
+        self._limits = self._config.build_limits(self._bounds)
         self._factory = factory or OsFactory(limits=self._limits)
 
     def type(self) -> AgentType:
@@ -514,16 +514,16 @@ class Runner:
             raise ValueError("an empty prompt asks nothing")
         if not self.is_available():
             raise AgentNotAvailable("agent CLI not available", who=agent)
-        must_be_folder(opts.project_path)
-        spec = await self._prepared(prompt, opts)
+        check_folder(opts.project_path)
+        spec = await self._prepare(prompt, opts)
         account = RunAccount(format=OutputFormat(opts.output_format or self._format), session_id=opts.session_id)
-        transport = self._fresh(opts)
+        transport = self._make_transport(opts)
         driver = TransportDriver(agent, spec, transport, self._factory, account, limits=self._limits, routing=opts.routing)
         session = Session(driver, limits=self._limits)
         try:
             await session.open()
         except (SeraiError, OSError, ValueError) as error:
-            failure = StartFailed(f"start process: {error}", who=agent, errno=getattr(error, "errno", 0) or 0, hint=_hint(error))
+            failure = StartFailed(f"start process: {error}", who=agent, errno=getattr(error, "errno", 0) or 0, hint=_to_hint(error))
             if opts.store is not None and opts.session_id:
                 store = opts.store
                 notify_store(lambda: store.set_failed(opts.session_id, str(failure)))
@@ -531,30 +531,30 @@ class Runner:
         execution = Execution(
             session,
             account,
-            translate=lambda event: _translated(event, account),
+            translate=lambda event: _translate(event, account),
             respond=driver.respond,
             began=began,
-            timeout=patience(opts.timeout, self._config.default_execution_timeout, self._bounds),
+            timeout=choose_timeout(opts.timeout, self._config.default_execution_timeout, self._bounds),
             store=opts.store,
             session_id=opts.session_id,
             folder=spec.work_dir or opts.project_path,
         )
         return Handle(execution, await execution.begin(prompt))
 
-    async def _prepared(self, prompt: str, opts: ExecutionOptions) -> LaunchSpec:
+    async def _prepare(self, prompt: str, opts: ExecutionOptions) -> LaunchSpec:
         agent = self.type()
         try:
             spec = self._driver.prepare(prompt, opts)
             if inspect.isawaitable(spec):
                 spec = await spec
         except Exception as error:
-            raise InvalidLaunch(f"prepare launch spec: {error}", who=agent, hint=_hint(error)) from error
+            raise InvalidLaunch(f"prepare launch spec: {error}", who=agent, hint=_to_hint(error)) from error
         if not spec.command:
             raise InvalidLaunch("empty launch command", who=agent)
-        must_be_folder(spec.work_dir)
+        check_folder(spec.work_dir)
         return spec
 
-    def _fresh(self, opts: ExecutionOptions) -> AgentTransport:
+    def _make_transport(self, opts: ExecutionOptions) -> AgentTransport:
         made = self._transport() if callable(self._transport) else copy.deepcopy(self._transport)
         if made is None:
             raise InvalidLaunch("the transport factory returned nothing", who=self.type())
@@ -562,13 +562,13 @@ class Runner:
         return made
 
 
-def _translated(event: model.Event, account: RunAccount) -> list[StreamEvent]:
+def _translate(event: model.Event, account: RunAccount) -> list[StreamEvent]:
     if isinstance(event, model.OtherEvent) and event.kind == "agentboot":
         return [event.native]
-    return stream_events(event, account)
+    return to_stream_events(event, account)
 
 
-def _hint(error: BaseException) -> str:
+def _to_hint(error: BaseException) -> str:
     return error.hint if isinstance(error, SeraiError) else ""
 
 

@@ -6,13 +6,15 @@ import asyncio
 import inspect
 import os
 from collections.abc import Callable
+from datetime import datetime
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from serai.agents.drivers.claude.transcripts.metadata import SessionMetadata
-from serai.agents.drivers.claude.transcripts.reader import SessionSummary, Transcripts
+from serai.agents.drivers.claude.transcripts.files import ProjectNotFound
+from serai.agents.drivers.claude.transcripts.metadata import SessionFilter, SessionMetadata
+from serai.agents.drivers.claude.transcripts.reader import Project, Transcripts, TranscriptSummary, Where
 from serai.compat.agentboot.codec import AgentType, OutputFormat
 from serai.compat.agentboot.errors import (
     AgentNotRegistered,
@@ -25,7 +27,7 @@ from serai.compat.agentboot.errors import (
 from serai.compat.agentboot.execution import Handle
 from serai.compat.agentboot.handlers import MessageSink, Prompter, run_with_prompter
 from serai.compat.agentboot.messages import Waited
-from serai.compat.agentboot.options import Agent, Config, ExecutionHandle, ExecutionOptions, filled
+from serai.compat.agentboot.options import Agent, Config, ExecutionHandle, ExecutionOptions, fill_defaults
 from serai.compat.agentboot.permissions import SECOND
 from serai.errors import NoSession
 
@@ -35,12 +37,64 @@ _MOMENT = 0.1  # seconds
 
 
 class SessionReader(Protocol):
-    """Reads the sessions that an agent's program keeps: `serai.agents.drivers.claude.transcripts.Transcripts` is one."""
+    """Reads the sessions that an agent's program keeps: `ClaudeStore` is one."""
 
     def list_projects(self) -> Any: ...
     def get_recent_sessions(self, project: Any, limit: int, /) -> Any: ...
     def get_session(self, id: str, /) -> Any: ...
     def get_session_summary(self, id: str, first_n: int, last_m: int, /) -> Any: ...
+
+
+class ProjectStats(msgspec.Struct, frozen=True):
+    """All sessions of a project together. Of long ones the sums are as a listing has them (see `SessionMetadata.partial`)."""
+
+    project_path: str
+    total_sessions: int
+    active_sessions: int
+    complete_sessions: int
+    error_sessions: int
+    unknown_sessions: int
+    total_cost_usd: float
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    oldest: datetime | None
+    newest: datetime | None
+
+
+class ClaudeStore(Transcripts):
+    """Claude Code's sessions, with the seed's further methods (spec agents 4.3)."""
+
+    def list_sessions_filtered(self, project: Where, keep: SessionFilter | None) -> list[SessionMetadata]:
+        """Those that the filter keeps."""
+        return self.list_recent(project, 0, keep)
+
+    def get_recent_sessions(self, project: Where, limit: int) -> list[SessionMetadata]:
+        """The first so many of the list; all with 0."""
+        return self.list_recent(project, limit, None)
+
+    def project_stats(self, project: Where) -> ProjectStats:
+        """Counts and sums over a project's sessions."""
+        sessions = self.list_sessions(project)
+        path = project.path if isinstance(project, Project) else os.fspath(project or "")
+        if not sessions:
+            raise ProjectNotFound(path)
+        status = [one.status for one in sessions]
+        begun = [one.start_time for one in sessions if one.start_time is not None]
+        return ProjectStats(
+            project_path=path,
+            total_sessions=len(sessions),
+            active_sessions=status.count("active"),
+            complete_sessions=status.count("complete"),
+            error_sessions=status.count("error"),
+            unknown_sessions=status.count(""),
+            total_cost_usd=sum(one.total_cost_usd for one in sessions),
+            input_tokens=sum(one.input_tokens for one in sessions),
+            output_tokens=sum(one.output_tokens for one in sessions),
+            cache_read_tokens=sum(one.cache_read_tokens for one in sessions),
+            oldest=min(begun, default=None),
+            newest=max(begun, default=None),
+        )
 
 
 class RunRequest(msgspec.Struct, kw_only=True):
@@ -58,7 +112,7 @@ class AgentService:
     def __init__(self, config: Config | None = None, *, reader: SessionReader | msgspec.UnsetType | None = msgspec.UNSET) -> None:
         if reader is None:
             raise TypeError("a session reader is an object with sessions, not None: leave it out to have none")
-        self._config = filled(config or Config())
+        self._config = fill_defaults(config or Config())
         self._reader: SessionReader | None = None if isinstance(reader, msgspec.UnsetType) else reader
         self._agents: dict[AgentType, Agent] = {}
         self._default = self._config.default_agent
@@ -114,7 +168,7 @@ class AgentService:
     ) -> ExecutionHandle:
         """Start a run; an empty type means the default agent. A session is worked on by one run at a time (spec agents 7.24)."""
         agent = self.get_agent(agent_type) if agent_type else self.get_default_agent()
-        opts = self._with_defaults(opts or ExecutionOptions(), project_path)
+        opts = self._apply_defaults(opts or ExecutionOptions(), project_path)
         id = opts.session_id
         if not id:
             return await agent.execute(prompt, opts)
@@ -127,14 +181,14 @@ class AgentService:
         try:
             handle = await agent.execute(prompt, opts)
         except BaseException:
-            self._free(id)
+            self._release_session(id)
             raise
         # Not by way of the handle: who holds a dropped one keeps it from ending its execution (spec agents 7.8).
         ending = handle.finished if isinstance(handle, Handle) else asyncio.ensure_future(getattr(handle, "over", handle.wait)())
-        ending.add_done_callback(lambda _: self._free(id))
+        ending.add_done_callback(lambda _: self._release_session(id))
         return handle
 
-    def _free(self, id: str) -> None:
+    def _release_session(self, id: str) -> None:
         self._busy.pop(id).set_result(None)
 
     async def execute_session(self, session_id: str, prompt: str, opts: ExecutionOptions | None = None) -> ExecutionHandle:
@@ -160,7 +214,7 @@ class AgentService:
         """Options to go on with a session."""
         return ExecutionOptions(session_id=session_id, resume=True)
 
-    def _with_defaults(self, opts: ExecutionOptions, project_path: str) -> ExecutionOptions:
+    def _apply_defaults(self, opts: ExecutionOptions, project_path: str) -> ExecutionOptions:
         timeout = opts.timeout or self._config.default_execution_timeout / SECOND
         format = OutputFormat(opts.output_format or self._config.default_format)
         return msgspec.structs.replace(opts, project_path=project_path, timeout=timeout, output_format=format)
@@ -181,8 +235,8 @@ class AgentService:
         found: SessionMetadata = await self._read(lambda reader: reader.get_session(session_id))
         return found
 
-    async def get_session_summary(self, session_id: str, first_n: int, last_m: int) -> SessionSummary:
-        found: SessionSummary = await self._read(lambda reader: reader.get_session_summary(session_id, first_n, last_m))
+    async def get_session_summary(self, session_id: str, first_n: int, last_m: int) -> TranscriptSummary:
+        found: TranscriptSummary = await self._read(lambda reader: reader.get_session_summary(session_id, first_n, last_m))
         return found
 
     async def _read(self, read: Callable[[SessionReader], Answer]) -> Any:
@@ -202,11 +256,11 @@ class AgentBoot(AgentService):
         super().__init__(config, reader=reader)
 
 
-def new_claude_store(projects_dir: str = "") -> Transcripts:
+def new_claude_store(projects_dir: str = "") -> ClaudeStore:
     """The sessions that Claude Code keeps: those of that folder, else where it keeps them itself."""
     if projects_dir and os.path.exists(projects_dir) and not os.path.isdir(projects_dir):
         raise InvalidLaunch("the folder of Claude's projects is none", who=projects_dir, hint="give the folder, or leave it out")
-    return Transcripts(projects_dir or None)
+    return ClaudeStore(projects_dir or None)
 
 
 def new(config: Config | None = None) -> AgentBoot:

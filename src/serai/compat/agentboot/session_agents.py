@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from serai.agents.drivers.claude.launch import command_line
-from serai.agents.drivers.claude.options import ClaudeOptions, child_environment, without_project
-from serai.agents.drivers.claude.program import InstallLocations, rejection_reason
+from serai.agents.drivers.claude.launch import build_command_line
+from serai.agents.drivers.claude.options import ClaudeOptions, build_environment, exclude_project
+from serai.agents.drivers.claude.program import InstallLocations, find_rejection
 from serai.agents.factory import agent as open_agent
 from serai.agents.session import Session
 from serai.compat.agentboot.codec import (
@@ -28,10 +28,10 @@ from serai.compat.agentboot.codec import (
     EventTypeToolResult,
     EventTypeToolUse,
     OutputFormat,
-    parsed,
+    parse_object,
 )
 from serai.compat.agentboot.errors import AgentNotAvailable, StartFailed, UnknownRequestId
-from serai.compat.agentboot.execution import Execution, Handle, decision_of, must_fit, notify_store, stream_events
+from serai.compat.agentboot.execution import Execution, Handle, build_decision, check_response, notify_store, to_stream_events
 from serai.compat.agentboot.messages import (
     AgentMessage,
     ApprovalRequestEvent,
@@ -48,8 +48,8 @@ from serai.compat.agentboot.messages import (
     StreamEvent,
     message_from_event,
 )
-from serai.compat.agentboot.options import ExecutionOptions, LaunchSpec, RunnerConfig, must_be_folder, patience
-from serai.compat.agentboot.process import environment as variables
+from serai.compat.agentboot.options import ExecutionOptions, LaunchSpec, RunnerConfig, check_folder, choose_timeout
+from serai.compat.agentboot.process import parse_environment
 from serai.dialects.claude.tools import ToolMap
 from serai.errors import Closed, NoAgent, NoApproval, SeraiError, SpawnFailed
 from serai.limits import Limits
@@ -62,7 +62,7 @@ from serai.wire.stream import Oversize
 _STATUS = {"success": "success", "error": "error", "cancelled": "cancelled", "denied": "permission_denied"}
 
 
-def messages_of(event: model.Event, agent: AgentType, session: str) -> list[AgentMessage]:
+def to_messages(event: model.Event, agent: AgentType, session: str) -> list[AgentMessage]:
     """The messages that an event stands for: one, or none."""
     at = datetime.fromtimestamp(event.at, UTC)
     native = event.result.native if isinstance(event, model.TurnEnded) else event.native
@@ -92,11 +92,11 @@ def messages_of(event: model.Event, agent: AgentType, session: str) -> list[Agen
             data = {"subtype": "notice", "level": notice.level, "text": notice.text, **beside}
             return [GenericMessage(type=EventTypeSystem, data=data, **common)]
         case model.TurnEnded(result=result):
-            return [_result(result, common)]
+            return [_to_result_message(result, common)]
     return []
 
 
-def _result(result: model.TurnResult, common: dict[str, Any]) -> ResultMessage:
+def _to_result_message(result: model.TurnResult, common: dict[str, Any]) -> ResultMessage:
     return ResultMessage(
         status=_STATUS[result.status],
         message=result.text,
@@ -109,7 +109,7 @@ def _result(result: model.TurnResult, common: dict[str, Any]) -> ResultMessage:
     )
 
 
-def noise_of(event: model.Event) -> NoiseEvent | None:
+def find_noise(event: model.Event) -> NoiseEvent | None:
     """A line that was no frame."""
     if isinstance(event, model.OtherEvent) and event.kind == "noise":
         text = event.native
@@ -132,10 +132,10 @@ class SessionAgent:
         return self._name
 
     def is_available(self) -> bool:
-        from serai.agents.factory import agent_factory
+        from serai.agents.factory import load_agent_factory
 
         try:
-            agent_factory(self._name)
+            load_agent_factory(self._name)
         except NoAgent:
             return False
         return True
@@ -151,31 +151,31 @@ class SessionAgent:
         began = monotonic()
         if not prompt.strip():
             raise ValueError("an empty prompt asks nothing")
-        must_be_folder(opts.project_path)
+        check_folder(opts.project_path)
         account = RunAccount(format=OutputFormat(opts.output_format or self._format), session_id=opts.session_id)
         # An execution watches its time itself, and each agent has its own way to be interrupted.
-        limits = self._config.limits(self._limits).but(agent_turn=None, interrupt=self._limits.interrupt)
-        run = SessionRun(self.type(), opts, account, self._neutral)
+        limits = self._config.build_limits(self._limits).but(agent_turn=None, interrupt=self._limits.interrupt)
+        run = SessionRun(self.type(), opts, account, self._to_neutral)
         try:
-            session = open_agent(self._name, **self._arguments(opts, run, limits))
+            session = open_agent(self._name, **self._build_arguments(opts, run, limits))
             run.attach(session, raw=self._has_frames)
             await session.open()
         except SeraiError as error:
-            raise self._not_started(error, opts) from error
+            raise self._record_start_failure(error, opts) from error
         execution = Execution(
             session,
             account,
             translate=run.translate,
             respond=run.respond,
             began=began,
-            timeout=patience(opts.timeout, self._config.default_execution_timeout, self._limits),
+            timeout=choose_timeout(opts.timeout, self._config.default_execution_timeout, self._limits),
             store=opts.store,
             session_id=opts.session_id,
             folder=opts.project_path,
         )
         return Handle(execution, await execution.begin(prompt))
 
-    def _not_started(self, error: SeraiError, opts: ExecutionOptions) -> SeraiError:
+    def _record_start_failure(self, error: SeraiError, opts: ExecutionOptions) -> SeraiError:
         """A program that is missing is told as what it is."""
         errno = error.errno if isinstance(error, SpawnFailed) else 0
         failure: SeraiError = error
@@ -189,7 +189,7 @@ class SessionAgent:
 
     _has_frames = False  # its frames are told to the run's tap
 
-    def _arguments(self, opts: ExecutionOptions, run: SessionRun, limits: Limits) -> dict[str, Any]:  # noqa: ARG002
+    def _build_arguments(self, opts: ExecutionOptions, run: SessionRun, limits: Limits) -> dict[str, Any]:  # noqa: ARG002
         """For `serai.agent`: what every agent understands."""
         said: dict[str, Any] = {"limits": limits, **self._options}
         if opts.project_path:
@@ -198,7 +198,7 @@ class SessionAgent:
             said["model"] = opts.model
         return said
 
-    def _neutral(self, name: str, given: dict[str, Any]) -> Any:  # noqa: ARG002
+    def _to_neutral(self, name: str, given: dict[str, Any]) -> Any:  # noqa: ARG002
         """The neutral arguments of a call in its own form."""
         return given
 
@@ -207,12 +207,12 @@ class SessionRun:
     """What one execution makes of its session: the account of it, and its events in the seed's words. It is a tap, too."""
 
     def __init__(
-        self, agent: AgentType, opts: ExecutionOptions, account: RunAccount, neutral: Callable[[str, dict[str, Any]], Any]
+        self, agent: AgentType, opts: ExecutionOptions, account: RunAccount, to_neutral: Callable[[str, dict[str, Any]], Any]
     ) -> None:
         self._agent = agent
         self._opts = opts
         self._account = account
-        self._neutral = neutral
+        self._to_neutral = to_neutral
         self._session: Session | None = None
         self._raw = False
 
@@ -220,18 +220,18 @@ class SessionRun:
         """`raw`: the frames come to the tap; otherwise the messages stand for them."""
         self._session = session
         self._raw = raw
-        session.listen(self._heard)
+        session.listen(self._on_event)
 
-    def _heard(self, event: model.Event) -> None:
+    def _on_event(self, event: model.Event) -> None:
         if isinstance(event, model.Text) and self._account.format == OutputFormat.TEXT:
             self._account.output.append(event.text)
         if isinstance(event, model.SessionStarted) and event.session:
             self._account.session_id = event.session
         if not self._raw:
-            self._account.events += [message.to_event() for message in self._messages(event)]
+            self._account.events += [message.to_event() for message in self._to_messages(event)]
 
-    def _messages(self, event: model.Event) -> list[AgentMessage]:
-        return messages_of(event, self._agent, self._account.session_id)
+    def _to_messages(self, event: model.Event) -> list[AgentMessage]:
+        return to_messages(event, self._agent, self._account.session_id)
 
     # -- a tap: every frame, as it came
 
@@ -249,43 +249,43 @@ class SessionRun:
 
     def translate(self, event: model.Event) -> list[StreamEvent]:
         if isinstance(event, Approval):
-            return [self._approval(event)] if not event.answered else []
+            return [self._build_approval_event(event)] if not event.answered else []
         if isinstance(event, Question):
-            return [self._question(event)] if not event.answered else []
-        if (noise := noise_of(event)) is not None:
+            return [self._build_ask_event(event)] if not event.answered else []
+        if (noise := find_noise(event)) is not None:
             return [noise]
-        return [*(MessageEvent(message) for message in self._messages(event)), *stream_events(event, self._account)]
+        return [*(MessageEvent(message) for message in self._to_messages(event)), *to_stream_events(event, self._account)]
 
     async def respond(self, id: str, response: ControlResponse) -> None:
         assert self._session is not None
         asked = next((one for one in self._session.pending if one.id == id), None)
         if asked is None or asked.answered:
             raise UnknownRequestId(who=self._agent, id=str(id))
-        must_fit(asked, response)
-        decision = decision_of(asked, response)
+        check_response(asked, response)
+        decision = build_decision(asked, response)
         if isinstance(asked, Approval) and isinstance(decision, Allow) and isinstance(decision.arguments, dict):
-            decision = self._allow(asked, decision)
+            decision = self._convert_allow(asked, decision)
         try:
             await self._session.answer(id, decision)
         except (NoApproval, Closed):
             raise UnknownRequestId(who=self._agent, id=str(id)) from None
 
-    def _allow(self, asked: Approval, decision: Allow) -> Allow:
+    def _convert_allow(self, asked: Approval, decision: Allow) -> Allow:
         """The caller has seen the agent's own form of the call, and changes that."""
         native = asked.call.native
         if native is None:
             return decision
         if decision.arguments == native.arguments:
             return msgspec.structs.replace(decision, arguments=msgspec.UNSET)
-        return msgspec.structs.replace(decision, arguments=self._neutral(native.name, decision.arguments))
+        return msgspec.structs.replace(decision, arguments=self._to_neutral(native.name, decision.arguments))
 
-    def _stamps(self, asked: Approval | Question) -> dict[str, str]:
+    def _build_stamps(self, asked: Approval | Question) -> dict[str, str]:
         routing = {**self._opts.routing, **asked.routing}
         return {"agent_type": self._agent, "session_id": asked.session or self._account.session_id} | {
             name: routing.get(name, "") for name in ("chat_id", "platform", "bot_uuid")
         }
 
-    def _approval(self, asked: Approval) -> ApprovalRequestEvent:
+    def _build_approval_event(self, asked: Approval) -> ApprovalRequestEvent:
         """Whoever is shown it may do with its input what they like (spec agents 7.20)."""
         native = asked.call.native
         given = asked.call.arguments if native is None else native.arguments
@@ -305,25 +305,25 @@ class SessionRun:
             requires_user_interaction=asked.needs_person,
             default_to_no=asked.default_no,
             suppress_always_allow=asked.no_always,
-            **self._stamps(asked),
+            **self._build_stamps(asked),
         )
 
-    def _question(self, asked: Question) -> AskRequestEvent:
+    def _build_ask_event(self, asked: Question) -> AskRequestEvent:
         return AskRequestEvent(
             id=asked.id,
             type="question",
             tool_name=asked.tool,
-            input=_asked_input(asked),
+            input=_get_question_input(asked),
             call_id=asked.call_id,
             message=asked.items[0].text if asked.items else "",
-            **self._stamps(asked),
+            **self._build_stamps(asked),
         )
 
 
-def _asked_input(asked: Question) -> dict[str, Any]:
+def _get_question_input(asked: Question) -> dict[str, Any]:
     """The input of the tool that asks, as it came; else what it says."""
     if isinstance(asked.native, msgspec.Raw):
-        request = parsed(bytes(asked.native)).get("request")
+        request = parse_object(bytes(asked.native)).get("request")
         if isinstance(request, dict) and isinstance(given := request.get("input"), dict):
             return given
     questions = [
@@ -338,7 +338,7 @@ def _asked_input(asked: Question) -> dict[str, Any]:
     return {"questions": questions}
 
 
-def options_of(opts: ExecutionOptions, options: ClaudeOptions | None = None) -> ClaudeOptions:
+def build_options(opts: ExecutionOptions, options: ClaudeOptions | None = None) -> ClaudeOptions:
     """What the seed's options mean to Claude Code (spec agents 1.17). Routing is stamped on requests, never on a command line."""
     said = {
         "model": opts.model,
@@ -359,7 +359,7 @@ def options_of(opts: ExecutionOptions, options: ClaudeOptions | None = None) -> 
     }
     options = options or ClaudeOptions()
     changes: dict[str, Any] = {name: value for name, value in said.items() if value}
-    return msgspec.structs.replace(options, **changes, env={**options.env, **variables(opts.env)})
+    return msgspec.structs.replace(options, **changes, env={**options.env, **parse_environment(opts.env)})
 
 
 class ClaudeAgent(SessionAgent):
@@ -388,16 +388,16 @@ class ClaudeAgent(SessionAgent):
         self._tools = ToolMap()
 
     def is_available(self) -> bool:
-        return _program(self._claude, self._environ) != ""
+        return _find_program(self._claude, self._environ) != ""
 
-    def _arguments(self, opts: ExecutionOptions, run: SessionRun, limits: Limits) -> dict[str, Any]:
-        said = super()._arguments(opts, run, limits.but(agent_stop=limits.stop_polite))
+    def _build_arguments(self, opts: ExecutionOptions, run: SessionRun, limits: Limits) -> dict[str, Any]:
+        said = super()._build_arguments(opts, run, limits.but(agent_stop=limits.stop_polite))
         said.pop("model", None)
         format = OutputFormat(opts.output_format or self._format)
-        return {**said, "options": options_of(opts, self._claude), "fmt": format.value, "tap": lambda _pid: run}
+        return {**said, "options": build_options(opts, self._claude), "fmt": format.value, "tap": lambda _pid: run}
 
-    def _neutral(self, name: str, given: dict[str, Any]) -> Any:
-        return self._tools.neutral(name, given)[1]
+    def _to_neutral(self, name: str, given: dict[str, Any]) -> Any:
+        return self._tools.to_neutral(name, given)[1]
 
 
 class ClaudeDriver:
@@ -414,32 +414,32 @@ class ClaudeDriver:
         return AgentTypeClaude
 
     def is_available(self) -> bool:
-        return _program(self._options, self._environ) != ""
+        return _find_program(self._options, self._environ) != ""
 
     def prepare(self, prompt: str, opts: ExecutionOptions) -> LaunchSpec:
         """In stream-json the prompt goes over stdin, in text format it is the last argument (spec agents 7.22)."""
-        must_be_folder(opts.project_path)
-        program = _program(self._options, self._environ)
+        check_folder(opts.project_path)
+        program = _find_program(self._options, self._environ)
         if not program:
             raise AgentNotAvailable("agent CLI not available", who=AgentTypeClaude)
         folder = os.path.realpath(opts.project_path or ".")
-        options = options_of(opts, self._options)
-        options = options if self._trusted else without_project(options)
+        options = build_options(opts, self._options)
+        options = options if self._trusted else exclude_project(options)
         text = opts.output_format == OutputFormat.TEXT
-        command = command_line(program, options, fmt="text" if text else "stream-json", prompt=prompt, cwd=folder)
+        command = build_command_line(program, options, fmt="text" if text else "stream-json", prompt=prompt, cwd=folder)
         said = {"type": "user", "message": {"role": "user", "content": prompt}}
         return LaunchSpec(
             command=command,
-            env=child_environment(self._environ, options, folder),
+            env=build_environment(self._environ, options, folder),
             work_dir=folder,
             initial_input=() if text else (said,),
         )
 
 
-def _program(options: ClaudeOptions, environ: Mapping[str, str]) -> str:
+def _find_program(options: ClaudeOptions, environ: Mapping[str, str]) -> str:
     """The first that is found, or "" (spec agents 2.1); which of several is the newest is found out when one is started."""
     if options.path:
-        return "" if rejection_reason(options.path) else options.path
+        return "" if find_rejection(options.path) else options.path
     places = InstallLocations(environ)
-    found = (one.path for group in (places.on_path(), places.bundled(), places.installed()) for one in group)
-    return next((path for path in found if not rejection_reason(path)), "")
+    found = (one.path for group in (places.iter_path(), places.iter_bundled(), places.iter_installed()) for one in group)
+    return next((path for path in found if not find_rejection(path)), "")

@@ -30,16 +30,15 @@ from serai.host import file_watcher
 from serai.host.adapter import HostInfo, Services, StartContext
 from serai.host.adapters.piglet import ADAPTER
 from serai.host.adapters.piglet.guest import PigletGuest
-from serai.host.discovery import DiscoveryProblem, DiscoveryResult, find_guests, piglet_home
+from serai.host.discovery import DiscoveryProblem, DiscoveryResult, find_guests, find_piglet_home
 from serai.host.guest import GuestState
 from serai.host.guest_context import GuestContext
-from serai.host.guest_log import LOOK, GuestLog, flooded
-from serai.host.guest_manifest import GuestFolder, GuestManifest, folders_in, read_manifest
-from serai.host.guest_settings import DISABLED, AuthorSettings, PersonSettings, changes_of, read_person_settings
+from serai.host.guest_log import LOOK, GuestLog, check_flood
+from serai.host.guest_manifest import GuestFolder, GuestManifest, list_folders, read_manifest
+from serai.host.guest_settings import DISABLED, AuthorSettings, PersonSettings, get_limit_changes, read_person_settings
 from serai.host.host import Host as SeraiHost
-from serai.host.host import Host as WholeHost
 from serai.host.trust import Trust
-from serai.limits import Limits
+from serai.limits import HostLimits, Limits
 from serai.model.actions import Action, Panel
 from serai.model.contributions import Contributions
 from serai.model.surface import Surface
@@ -62,7 +61,7 @@ def discover_extensions(base: str | Path) -> list[GuestManifest]:
     Of any place, also of a project that nobody trusts: what is started of it is for the caller to judge.
     """
     found = []
-    for folder in folders_in(Path(os.path.abspath(base))):
+    for folder in list_folders(Path(os.path.abspath(base))):
         if os.path.lexists(folder / "manifest.yaml"):
             try:
                 found.append(load_manifest(folder))
@@ -97,8 +96,8 @@ class Host:
         self._cwd = str(cwd)
         self._services, self._surface = services, surface
         self._environ = os.environ if environ is None else environ
-        self._changes = changes_of(limits)
-        self._limits = Limits()
+        self._changes = get_limit_changes(limits)
+        self._limits: HostLimits = Limits()
         self._begun = False  # it is started once
         self._guest: PigletGuest | None = None
         self._patience: asyncio.Timeout | None = None  # while it starts
@@ -123,9 +122,9 @@ class Host:
             raise Closed("it was started before", who=self.manifest.id, hint="make a new one")
         self._begun = True
         try:
-            taking = await self._taking()
+            start_context = await self._build_start_context()
             async with asyncio.timeout(None) as self._patience:
-                running = await ADAPTER.start(taking)
+                running = await ADAPTER.start(start_context)
         except BaseException as error:
             await self.stop()
             if isinstance(error, TimeoutError) and self._flood is not None:
@@ -134,7 +133,7 @@ class Host:
         assert isinstance(running, PigletGuest)
         self._guest = running
 
-    async def _taking(self) -> StartContext:
+    async def _build_start_context(self) -> StartContext:
         manifest = self.manifest
         spawner = await self._open.enter_async_context(PlainSpawner(Limits().but(**self._changes)))
         context = GuestContext(
@@ -144,36 +143,36 @@ class Host:
             limits=self._changes,
             services=self._services,
             surface=self._surface,
-            on_change=_nothing,
+            on_change=_do_nothing,
             on_join=lambda _: None,
         )
         self._open.callback(context.close)
         guest_log = context.open_log(manifest)
         self._open.callback(guest_log.close)
-        self._limits = context.limits_of(manifest)
-        self._look(guest_log)
+        self._limits = context.get_limits(manifest)
+        self._check_log(guest_log)
         return StartContext(
             manifest=manifest,
             limits=self._limits,
-            env=context.env_of(manifest),
+            env=context.get_env(manifest),
             spawner=spawner,
             deadlines=context.deadlines,
             log=guest_log,
             about=context.about,
             services=context.services,
-            listener=_Ear(self, context),
+            listener=_HostListener(self, context),
             tap=lambda _: None,
-            config=context.config_of(manifest),
-            greeted=_nothing,
+            config=context.find_config_folder(manifest),
+            greeted=_do_nothing,
         )
 
-    def _look(self, guest_log: GuestLog) -> None:
+    def _check_log(self, guest_log: GuestLog) -> None:
         """Now and from now on: its log stays small, and one that fills the disk is ended."""
         if guest_log.descriptor < 0:
             return
         loop = asyncio.get_running_loop()
-        loop.call_later(LOOK, self._look, guest_log)
-        flood = flooded(guest_log.look(), self._limits.log_flood, self.manifest.id)
+        loop.call_later(LOOK, self._check_log, guest_log)
+        flood = check_flood(guest_log.check_size(), self._limits.log_flood, self.manifest.id)
         if flood is None or self._flood is not None or self._leaving or self.closed.is_set():  # one that leaves ends anyway
             return
         self._flood = flood
@@ -194,85 +193,85 @@ class Host:
 
     async def execute_tool(self, call_id: str, name: str, args: Mapping[str, Any] | None) -> ToolExecuteResult:
         params = messages.ToolExecuteParams(call_id, name, args)
-        result: ToolExecuteResult = await self._ask(Method.TOOL_EXECUTE, params, self._limits.tool)
+        result: ToolExecuteResult = await self._call_guest(Method.TOOL_EXECUTE, params, self._limits.tool)
         return result
 
     async def execute_command(self, name: str, args: str = "") -> None:
-        await self._ask(Method.COMMAND_EXECUTE, messages.CommandExecuteParams(name, args), self._limits.command)
+        await self._call_guest(Method.COMMAND_EXECUTE, messages.CommandExecuteParams(name, args), self._limits.command)
 
     async def intercept_before(
         self, name: str, tool_name: str, args: Mapping[str, Any] | None
     ) -> tuple[bool, dict[str, Any] | None, str]:
         """Whether the call may go on, with which arguments (None: those it has), and the preview."""
         params = messages.InterceptorBeforeParams(name, tool_name, args)
-        answer = await self._ask(Method.INTERCEPTOR_BEFORE, params, self._limits.intercept)
+        answer = await self._call_guest(Method.INTERCEPTOR_BEFORE, params, self._limits.intercept)
         return answer.allow, answer.args, answer.preview
 
     async def intercept_after(self, name: str, tool_name: str, details: Any = None) -> Any:
         params = messages.InterceptorAfterParams(name, tool_name, details)
-        return (await self._ask(Method.INTERCEPTOR_AFTER, params, self._limits.intercept)).details
+        return (await self._call_guest(Method.INTERCEPTOR_AFTER, params, self._limits.intercept)).details
 
     async def dispatch_event(self, type: str, data: Any = None) -> ActionResult | None:
         action: ActionResult | None = (
-            await self._ask(Method.EVENT_DISPATCH, messages.EventDispatchParams(type, data), self._limits.event)
+            await self._call_guest(Method.EVENT_DISPATCH, messages.EventDispatchParams(type, data), self._limits.event)
         ).action
         return action
 
     async def handle_shortcut(self, key: str) -> ActionResult | None:
-        answer = await self._ask(Method.SHORTCUT_HANDLE, messages.ShortcutHandleParams(key), self._limits.shortcut)
+        answer = await self._call_guest(Method.SHORTCUT_HANDLE, messages.ShortcutHandleParams(key), self._limits.shortcut)
         action: ActionResult | None = answer.action
         return action
 
     async def on_message(self, message: str) -> str:
-        return await self._running().inject(message)
+        return await self._get_guest().inject(message)
 
     async def transform_input(self, text: str) -> tuple[str, bool]:
-        changed = await self._running().transform(text)
+        changed = await self._get_guest().transform(text)
         return changed.text, changed.handled
 
     async def execute_compact(self, said: Sequence[CompactMessage]) -> list[CompactMessage]:
-        answer = await self._ask(Method.COMPACT_EXECUTE, messages.CompactExecuteParams(list(said)), self._limits.compact)
+        answer = await self._call_guest(Method.COMPACT_EXECUTE, messages.CompactExecuteParams(list(said)), self._limits.compact)
         return list(answer.messages or ())
 
     @property
     def contributions(self) -> Contributions:
         """What it has registered: tools, commands, prompt sections, interceptors and all the others, each kind in its order."""
-        return self._running().contributions
+        return self._get_guest().contributions
 
-    async def _ask(self, method: str, params: messages.Wire, timeout: float | None) -> Any:
-        return await self._running().call(method, params, timeout=timeout)
+    async def _call_guest(self, method: str, params: messages.Wire, timeout: float | None) -> Any:
+        return await self._get_guest().call(method, params, timeout=timeout)
 
-    def _running(self) -> PigletGuest:
+    def _get_guest(self) -> PigletGuest:
         if self._guest is None:
             raise Closed("it is not started", who=self.manifest.id)
         return self._guest
 
-    def _ended(self, cause: SeraiError) -> None:
+    def _on_end(self, cause: SeraiError) -> None:
         self.cause = self._flood or cause
         self.closed.set()
 
 
-class _Ear:
+class _HostListener:
     """Hears what the guest of a host does."""
 
     def __init__(self, host: Host, context: GuestContext) -> None:
         self._host = host
         self._context = context
 
-    def changed(self) -> None:
+    def on_change(self) -> None:
         pass
 
-    def acted(self, action: Action) -> None:
+    def on_action(self, action: Action) -> None:
         self._context.act(action)
 
-    def rendered(self, panel: str, change: Callable[[Panel], Panel]) -> None:
+    def on_panel_render(self, panel: str, change: Callable[[Panel], Panel]) -> None:
         pass
 
-    def closed_panel(self, panel: str) -> None:
+    def on_panel_close(self, panel: str) -> None:
         pass
 
-    def ended(self, cause: SeraiError) -> None:
-        self._host._ended(cause)
+    def on_end(self, cause: SeraiError) -> None:
+        self._host._on_end(cause)
 
 
 # -- all its lives ----------------------------------------------------------------------------------------------------------------
@@ -287,9 +286,9 @@ class Supervisor:
     def __init__(self, manifest: GuestManifest, cwd: str | Path, **options: Any) -> None:
         """`options` are those of `serai.Host`: `services`, `surface`, `limits`, `watch` and so on."""
         self.manifest = manifest
-        self.host = WholeHost(self._look, about=HostInfo(cwd=str(cwd)), **options)
+        self.host = SeraiHost(self._discover, about=HostInfo(cwd=str(cwd)), **options)
 
-    def _look(self) -> DiscoveryResult:
+    def _discover(self) -> DiscoveryResult:
         """What its folder says now (FIX-35)."""
         try:
             return DiscoveryResult(guests=(replace(load_manifest(self.manifest.folder), settings=self.manifest.settings),))
@@ -323,7 +322,7 @@ class Watcher(file_watcher.FileWatcher):
         await self.close()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -333,7 +332,7 @@ _NOT_HERE = "this guard is not one of piglet's own, and load_all starts no other
 
 def extensions_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """`<config>/extensions`, in piglet's own home."""
-    return piglet_home(environ) / "extensions"
+    return find_piglet_home(environ) / "extensions"
 
 
 def project_extensions_dir(cwd: str | Path) -> str:
@@ -374,17 +373,17 @@ async def load_all(
     those of `serai.Host`.
     """
     env = os.environ if environ is None else environ
-    limits, trust = changes_of(options.pop("limits", None)), Trust.usual(env)
+    limits, trust = get_limit_changes(options.pop("limits", None)), Trust.usual(env)
     search: Callable[[], DiscoveryResult] = DiscoveryResult
     error: SeraiError | None = None
     try:
-        project, config = _project_of(project_dir), paths.read_settings(env)
+        project, config = _find_project(project_dir), paths.read_settings(env)
         person = read_person_settings(config, who=os.path.join(paths.config_folder(env), paths.CONFIG))
         config |= {"guests": {"homes": [*person.homes, "piglet"]}, DISABLED: [*config.get(DISABLED, ()), *disabled]}
-        look = partial(find_guests, cwd=project or extensions_dir(env), config=config, environ=env, trust=trust)
+        discover = partial(find_guests, cwd=project or extensions_dir(env), config=config, environ=env, trust=trust)
         scopes = ("project", "piglet home") if project else ("piglet home",)
-        look()  # what is wrong now is told; later, whoever serves goes on
-        limits, search, cwd = {**person.limits, **limits}, lambda: _of_piglet(look(), scopes), cwd or project or ""
+        discover()  # what is wrong now is told; later, whoever serves goes on
+        limits, search, cwd = {**person.limits, **limits}, lambda: _select_guests(discover(), scopes), cwd or project or ""
     except SeraiError as problem:
         error = problem
     given = {"about": HostInfo(cwd=str(cwd or os.getcwd())), "environ": env, "services": services, "trusts": trust.check}
@@ -393,14 +392,14 @@ async def load_all(
     return Loaded(sum(row.state == GuestState.READY for row in report.guests), Cleanup(host), error)
 
 
-def _of_piglet(found: DiscoveryResult, scopes: Sequence[str]) -> DiscoveryResult:
+def _select_guests(found: DiscoveryResult, scopes: Sequence[str]) -> DiscoveryResult:
     """Of those places and that dialect alone. A guard among the others is missed: it holds nothing here (design rule 8)."""
     taken = [one for one in found.guests if one.dialect == "piglet" and one.scope in scopes]
     missed = [DiscoveryProblem(one.folder, _NOT_HERE) for one in found.guests if one not in taken and one.settings.guard]
     return replace(found, guests=tuple(taken), hidden_guards=(*found.hidden_guards, *missed))
 
 
-def _project_of(folder: str | Path) -> Path | None:
+def _find_project(folder: str | Path) -> Path | None:
     """The project whose folder of guests this is; None if none is named."""
     if not str(folder):
         return None

@@ -13,7 +13,7 @@ from msgspec import Raw
 from serai.dialects.claude import messages
 from serai.dialects.claude.messages import Assistant, FromCli, Result, StreamEvent, System, ToolProgress, User
 from serai.wire.codec import Noise, Unknown
-from serai.wire.stream import Call
+from serai.wire.stream import PendingCall
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +94,7 @@ class Withdrawn(msgspec.Struct, frozen=True, gc=False):
 class Answered(msgspec.Struct, frozen=True, gc=False):
     """A request of ours succeeded. `response` is an object, `{}` when there was nothing to say."""
 
-    call: Call[str]
+    call: PendingCall[str]
     response: Raw
     line: bytes = b""
 
@@ -102,7 +102,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 class Failed(msgspec.Struct, frozen=True, gc=False):
     """A request of ours was refused, or (`code` is `bad_answer`) its answer cannot be read."""
 
-    call: Call[str]
+    call: PendingCall[str]
     error: str
     code: str
     line: bytes = b""

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from serai.dialects.claude import blocks
-from serai.dialects.claude.system_events import BackgroundTasks, plan_of
+from serai.dialects.claude.system_events import BackgroundTasks, read_plan
 from serai.dialects.claude.tools import ToolMap
 from serai.model import events
 from serai.model.events import Event, Stop, Usage
@@ -82,9 +82,9 @@ class Lane:
         self.begun = False  # a step has begun and not ended
         self.unsettled = False  # one has ended, and its calls may be open
         self.id = ""  # of the message
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """A message begins of which nothing is known; the step may be the same one."""
         self.id = ""
         self.model = ""
@@ -108,10 +108,10 @@ class Lane:
                 return index, part
         return max(self.count, len(self.parts)), None
 
-    def uses(self, usage: blocks.Usage | None, *, final: bool = False) -> None:
+    def record_usage(self, usage: blocks.Usage | None, *, final: bool = False) -> None:
         """Frames of one message tell the same tokens again and again: the last word counts, and they are never summed."""
         if usage is not None and (final or not self.final):
-            self.usage = usage_of(usage, self.usage)
+            self.usage = to_usage(usage, self.usage)
             self.final = final
 
     @property
@@ -124,18 +124,18 @@ class Lane:
         return STOPS.get(self.stop, "tool_use" if self.called else "end")
 
 
-def usage_of(usage: blocks.Usage, before: Usage | None = None) -> Usage:
+def to_usage(usage: blocks.Usage, before: Usage | None = None) -> Usage:
     """Of what it does not tell, that of before."""
     before = before or Usage()
 
-    def one(now: int | None, then: int) -> int:
+    def pick(now: int | None, then: int) -> int:
         return then if now is None else now
 
     return Usage(
-        one(usage.input_tokens, before.input),
-        one(usage.output_tokens, before.output),
-        one(usage.cache_read_input_tokens, before.cache_read),
-        one(usage.cache_creation_input_tokens, before.cache_write),
+        pick(usage.input_tokens, before.input),
+        pick(usage.output_tokens, before.output),
+        pick(usage.cache_read_input_tokens, before.cache_read),
+        pick(usage.cache_creation_input_tokens, before.cache_write),
     )
 
 
@@ -154,7 +154,7 @@ class LaneTracker:
         self.calls: dict[str, OpenCall] = {}
         self.tasks = BackgroundTasks()
 
-    def lane(self, name: str | None) -> Lane:
+    def get_lane(self, name: str | None) -> Lane:
         key = name or ""
         lane = self.lanes.get(key)
         if lane is None:
@@ -173,7 +173,7 @@ class LaneTracker:
         if not again:
             found += self.finish(lane, native)
             found += self.settle(lane, native)
-        lane.forget()
+        lane.reset()
         lane.id, lane.model = id or _NAMELESS, model
         if not again:
             lane.step += 1
@@ -181,12 +181,12 @@ class LaneTracker:
             found.append(events.StepStarted(step=lane.step, lane=lane.name, native=native))
         return found
 
-    def again(self, lane: Lane) -> None:
+    def discard_streamed(self, lane: Lane) -> None:
         """The model is asked once more: what had streamed of its answer counts no more, and the step is the same one."""
         if lane.begun and lane.streams and not lane.called:
-            lane.forget()
+            lane.reset()
 
-    def message(self, lane: Lane, native: Any) -> list[Event]:
+    def flush_message(self, lane: Lane, native: Any) -> list[Event]:
         """What is said and in no message yet."""
         if not lane.said:
             return []
@@ -196,7 +196,7 @@ class LaneTracker:
 
     def finish(self, lane: Lane, native: Any) -> list[Event]:
         """The message is made: what is left of it, its usage, and the end of its step. Any number of times."""
-        found = self.message(lane, native)
+        found = self.flush_message(lane, native)
         if not lane.begun:
             return found
         lane.begun, lane.unsettled = False, True
@@ -214,29 +214,29 @@ class LaneTracker:
 
     # -- calls
 
-    def called(self, lane: Lane, block: blocks.ToolUse, uuid: str, index: int, native: Any) -> list[Event]:
+    def open_call(self, lane: Lane, block: blocks.ToolUse, uuid: str, index: int, native: Any) -> list[Event]:
         if block.id in lane.called or block.id in self.calls:
             return []
         lane.called.add(block.id)
-        call = self.tools.call(block.id, block.name, block.input)
+        call = self.tools.build_call(block.id, block.name, block.input)
         self.calls[block.id] = OpenCall(call, lane, uuid, index)
-        found = self.message(lane, native)
+        found = self.flush_message(lane, native)
         found.append(events.ToolCalled(call=call, lane=lane.name, native=native))
-        if block.name == "TodoWrite" and (entries := plan_of(block.input)) is not None:
+        if block.name == "TodoWrite" and (entries := read_plan(block.input)) is not None:
             found.append(events.Plan(entries=entries, lane=lane.name, native=native))
         return found
 
-    def start(self, opened: OpenCall, native: Any) -> list[Event]:
+    def start_call(self, opened: OpenCall, native: Any) -> list[Event]:
         if opened.started:
             return []
         opened.started = True
         return [events.ToolStarted(call=opened.call, lane=opened.lane.name, native=native)]
 
-    def ended(self, opened: OpenCall, result: ToolResult, native: Any) -> list[Event]:
+    def end_call(self, opened: OpenCall, result: ToolResult, native: Any) -> list[Event]:
         """With it ends the sub-agent that it was, unless that works on in the background."""
         id = opened.call.id
         self.calls.pop(id, None)
-        self.tasks.called_off(id)
+        self.tasks.end_call(id)
         found: list[Event] = []
         lane = self.lanes.get(id) if id else None
         if lane is not None and id not in self.tasks.lanes:
@@ -256,19 +256,19 @@ class LaneTracker:
             lane.aborted = True
         found = self.finish(lane, native)
         for opened in [one for one in self.calls.values() if one.lane is lane]:
-            found += self.ended(opened, INTERRUPTED, native)
+            found += self.end_call(opened, INTERRUPTED, native)
         return [*found, *self.settle(lane, native)]
 
     def end(self, *, interrupted: bool, gone: bool) -> list[Event]:
         """The turn is over; sub-agents that work in the background are not, unless the program is `gone`."""
-        self.tasks.turn_over(gone=gone)
+        self.tasks.end_turn(gone=gone)
         busy = self.tasks.lanes
         found: list[Event] = []
         for lane in [lane for lane in self.lanes.values() if lane.name and lane.name not in busy]:
             found += self.leave(lane, None, interrupted=interrupted)
         found += self.close(self.main, None, interrupted=interrupted)
         self.main.step = 0
-        self.main.forget()
+        self.main.reset()
         return found
 
     # -- what is taken back
@@ -277,9 +277,9 @@ class LaneTracker:
         """What these frames said counts no more: it is in no message, and none of their calls will run."""
         taken = set(uuids)
         lane.said = [said for said in lane.said if said.uuid not in taken]
-        return self._taken([one for one in self.calls.values() if one.lane is lane and one.uuid in taken], native)
+        return self._retract_calls([one for one in self.calls.values() if one.lane is lane and one.uuid in taken], native)
 
-    def abandoned(self, lane: Lane, told: Any, native: Raw) -> list[Event]:
+    def retract_blocks(self, lane: Lane, told: Any, native: Raw) -> list[Event]:
         """The blocks of a message from one of them on."""
         first = told.get("from_block_index") if isinstance(told, dict) else None
         if not isinstance(first, int) or told.get("api_message_id", lane.id) != lane.id:
@@ -288,8 +288,8 @@ class LaneTracker:
             return []
         lane.said = [said for said in lane.said if said.index < first]
         calls = [one for id, one in self.calls.items() if id in lane.called and one.index >= first]
-        return [events.OtherEvent(kind="retracted", lane=lane.name, native=native), *self._taken(calls, native)]
+        return [events.OtherEvent(kind="retracted", lane=lane.name, native=native), *self._retract_calls(calls, native)]
 
-    def _taken(self, calls: list[OpenCall], native: Raw) -> list[Event]:
+    def _retract_calls(self, calls: list[OpenCall], native: Raw) -> list[Event]:
         """Those that run already do run."""
-        return [event for opened in calls if not opened.started for event in self.ended(opened, _RETRACTED, native)]
+        return [event for opened in calls if not opened.started for event in self.end_call(opened, _RETRACTED, native)]

@@ -11,7 +11,7 @@ that are not here go along unread.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Raw
@@ -86,7 +86,7 @@ class StreamEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="ty
 
 
 class StreamIds(msgspec.Struct, frozen=True, gc=False):
-    """What a stream event's line has besides (`reading.ids_of`)."""
+    """What a stream event's line has besides (`frame_reader.read_stream_ids`)."""
 
     uuid: str = ""
     api_message_id: str | None = None
@@ -209,7 +209,7 @@ class System(Frame, frozen=True, tag="system", gc=False):
 
 
 class Retry(msgspec.Struct, frozen=True, gc=False):
-    """The model's API failed and is asked again (`reading.retry_of`). `status` is None when there was no answer at all."""
+    """The model's API failed and is asked again (`frame_reader.read_retry`). `status` is None when there was no answer at all."""
 
     attempt: int = 0
     most: int = 0
@@ -333,6 +333,7 @@ SUBTYPES = frozenset(
 
 
 class HostContent(msgspec.Struct, frozen=True):
+    shown_as: ClassVar[str] = "Said"  # in what `serai record replay` prints
     role: Literal["user"]
     content: str | list[dict[str, Any]]
 

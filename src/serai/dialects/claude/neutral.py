@@ -6,9 +6,9 @@ What a driver, a store and a surface may rely on, for the main lane and for each
 
 A text comes once: in pieces when it streams, in one otherwise; the message that follows is the same text whole. A call is reported
 when its block is finished, and has an end in any case; one that was refused has no start. Each event has the line that it came in;
-pieces that came together (`FrameTranslator.pieces`) have theirs as one array.
+pieces that came together (`FrameTranslator.translate_pieces`) have theirs as one array.
 
-`start_failure` says why the program did not start.
+`classify_start_failure` says why the program did not start.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import msgspec
 from msgspec import Raw
 
 from serai.dialects.claude import blocks
-from serai.dialects.claude.frame_reader import ids_of
-from serai.dialects.claude.lanes import FinishedBlock, Lane, LaneTracker, StreamingBlock, usage_of
+from serai.dialects.claude.frame_reader import read_stream_ids
+from serai.dialects.claude.lanes import FinishedBlock, Lane, LaneTracker, StreamingBlock, to_usage
 from serai.dialects.claude.messages import Assistant, Result, StreamEvent, System, ToolProgress, User
-from serai.dialects.claude.system_events import notice_of_limit, system_event
-from serai.dialects.claude.tools import ASKER, ToolMap, block_of, content_of, json_value
+from serai.dialects.claude.system_events import read_limit_notice, translate_system_frame
+from serai.dialects.claude.tools import ASKER, ToolMap, decode_json, to_block, to_blocks
 from serai.errors import AgentFailed
 from serai.model import events
 from serai.model.events import Event, TurnResult, Usage
@@ -48,55 +48,55 @@ class FrameTranslator:
     """One session. Feed it every frame in order; `end` each turn."""
 
     def __init__(self, tools: ToolMap | None = None) -> None:
-        self._course = LaneTracker(tools or ToolMap())
-        self._main = self._course.main
-        self._lanes = self._course.lanes
+        self._tracker = LaneTracker(tools or ToolMap())
+        self._main = self._tracker.main
+        self._lanes = self._tracker.lanes
         self.session = ""  # its id: an init's counts, others fill it in
         self.model = ""
         self.mode = ""  # of its permissions
         self.version = ""
         self._folds: dict[type, Callable[[Any, bytes], list[Event]]] = {
-            StreamEvent: self._stream,
-            Assistant: self._assistant,
-            User: self._user,
-            System: self._system,
-            ToolProgress: self._progress,
-            Result: self._result,
-            Unknown: self._unknown,
+            StreamEvent: self._translate_stream,
+            Assistant: self._translate_assistant,
+            User: self._translate_user,
+            System: self._translate_system,
+            ToolProgress: self._translate_progress,
+            Result: self._translate_result,
+            Unknown: self._translate_unknown,
         }
         self._streams: dict[type, Callable[[Lane, Any, Raw], list[Event]]] = {
-            blocks.ContentBlockDelta: self._piece,
-            blocks.ContentBlockStart: self._part_started,
-            blocks.ContentBlockStop: self._part_stopped,
-            blocks.MessageStart: self._message_started,
-            blocks.MessageDelta: self._message_ends,
-            blocks.MessageStop: self._message_stopped,
+            blocks.ContentBlockDelta: self._translate_delta,
+            blocks.ContentBlockStart: self._translate_block_start,
+            blocks.ContentBlockStop: self._translate_block_stop,
+            blocks.MessageStart: self._translate_message_start,
+            blocks.MessageDelta: self._translate_message_delta,
+            blocks.MessageStop: self._translate_message_stop,
         }
 
     @property
     def tasks(self) -> dict[str, str]:
         """What works beside the conversation: the type of each, by its id (spec agents 2.11)."""
-        return self._course.tasks.types
+        return self._tracker.tasks.types
 
-    def call(self, tool_use_id: str) -> ToolCall | None:
+    def find_call(self, tool_use_id: str) -> ToolCall | None:
         """A call that has no result yet."""
-        opened = self._course.calls.get(tool_use_id)
+        opened = self._tracker.calls.get(tool_use_id)
         return None if opened is None else opened.call
 
-    def lane(self, tool_use_id: str) -> str:
+    def find_lane(self, tool_use_id: str) -> str:
         """Whose call that is: the sub-agent's lane, empty for the main one."""
-        opened = self._course.calls.get(tool_use_id)
+        opened = self._tracker.calls.get(tool_use_id)
         return "" if opened is None else opened.lane.name
 
     def start(self, call: ToolCall) -> list[Event]:
         """It may run, with these final arguments: told once, however often this is said."""
-        opened = self._course.calls.get(call.id)
+        opened = self._tracker.calls.get(call.id)
         if opened is None or opened.started:
             return []
         opened.call = call
-        return self._course.start(opened, None)
+        return self._tracker.start_call(opened, None)
 
-    def fold(self, frame: object, line: bytes) -> list[Event]:
+    def translate(self, frame: object, line: bytes) -> list[Event]:
         """What a frame says; `line` is its JSON. Frames that only answer or ask something say nothing here."""
         fold = self._folds.get(type(frame))
         return [] if fold is None else fold(frame, line)
@@ -106,11 +106,11 @@ class FrameTranslator:
 
         Sub-agents that work in the background go on, unless the program itself is `gone`.
         """
-        return self._course.end(interrupted=interrupted, gone=gone)
+        return self._tracker.end(interrupted=interrupted, gone=gone)
 
     # -- pieces -------------------------------------------------------------------------------------------------------------------
 
-    def pieces(self, frames: Iterator[_Pair]) -> tuple[list[Event], _Pair | None]:
+    def translate_pieces(self, frames: Iterator[_Pair]) -> tuple[list[Event], _Pair | None]:
         """The next frames as far as they are pieces of one block, as one event, and the first that is not: to be folded next.
 
         By far the most frames are such pieces: what they cost is what a stream costs. The event has all their lines, as an array; a
@@ -138,20 +138,20 @@ class FrameTranslator:
             texts.append(delta.text)  # type: ignore[union-attr]  # the same kind
             lines.append(line)
         if len(lines) == 1:
-            return self.fold(*first), other
-        return _joined(kind, part, index, "".join(texts), lines), other
+            return self.translate(*first), other
+        return _join_pieces(kind, part, index, "".join(texts), lines), other
 
-    def _stream(self, frame: StreamEvent, line: bytes) -> list[Event]:
+    def _translate_stream(self, frame: StreamEvent, line: bytes) -> list[Event]:
         event, native = frame.event, Raw(line)
-        lane = self._course.lane(frame.parent_tool_use_id)
+        lane = self._tracker.get_lane(frame.parent_tool_use_id)
         fold = self._streams.get(type(event))
         if fold is None:
             return []
         if frame.abandoned_blocks is not None and isinstance(event, blocks.MessageDelta | blocks.MessageStop):
-            return [*self._course.abandoned(lane, frame.abandoned_blocks, native), *fold(lane, event, native)]
+            return [*self._tracker.retract_blocks(lane, frame.abandoned_blocks, native), *fold(lane, event, native)]
         return fold(lane, event, native)
 
-    def _piece(self, lane: Lane, event: blocks.ContentBlockDelta, native: Raw) -> list[Event]:
+    def _translate_delta(self, lane: Lane, event: blocks.ContentBlockDelta, native: Raw) -> list[Event]:
         form = _PIECES.get(type(event.delta))
         if form is None:  # signatures and citations: they are in the full block
             return []
@@ -159,7 +159,7 @@ class FrameTranslator:
         found: list[Event] = []
         part = lane.parts.get(event.index)
         if part is None:  # its start was not told
-            found += self._course.begin(lane, ids_of(native).api_message_id or lane.id, "", native)
+            found += self._tracker.begin(lane, read_stream_ids(native).api_message_id or lane.id, "", native)
             lane.streams = True
             part = lane.parts[event.index] = StreamingBlock(kind)
         text: str = event.delta.text  # type: ignore[union-attr]  # by the table
@@ -170,9 +170,9 @@ class FrameTranslator:
             part.pieces.append(text)
         return [*found, make(text=text, index=event.index, lane=lane.name, native=native)]
 
-    def _part_started(self, lane: Lane, event: blocks.ContentBlockStart, native: Raw) -> list[Event]:
+    def _translate_block_start(self, lane: Lane, event: blocks.ContentBlockStart, native: Raw) -> list[Event]:
         block = event.content_block
-        found = self._course.begin(lane, ids_of(native).api_message_id or lane.id, "", native)
+        found = self._tracker.begin(lane, read_stream_ids(native).api_message_id or lane.id, "", native)
         lane.streams = True
         if isinstance(block, blocks.ToolUse):
             lane.parts[event.index] = StreamingBlock(blocks.ToolUse, block.id, block.name)
@@ -180,7 +180,7 @@ class FrameTranslator:
             lane.parts[event.index] = StreamingBlock(type(block))
         return found
 
-    def _part_stopped(self, lane: Lane, event: blocks.ContentBlockStop, native: Raw) -> list[Event]:
+    def _translate_block_stop(self, lane: Lane, event: blocks.ContentBlockStop, native: Raw) -> list[Event]:
         """A call whose full form did not come is made of its pieces, here and once (spec agents 2.10)."""
         part = lane.parts.get(event.index)
         if part is None or part.whole or part.kind is not blocks.ToolUse or not part.id:
@@ -188,61 +188,61 @@ class FrameTranslator:
         text = "".join(part.pieces)
         part.pieces.clear()
         part.whole = True
-        call = blocks.ToolUse(part.id, part.name, _input_of(text))
-        return self._course.called(lane, call, ids_of(native).uuid, event.index, native)
+        call = blocks.ToolUse(part.id, part.name, _parse_input(text))
+        return self._tracker.open_call(lane, call, read_stream_ids(native).uuid, event.index, native)
 
-    def _message_started(self, lane: Lane, event: blocks.MessageStart, native: Raw) -> list[Event]:
+    def _translate_message_start(self, lane: Lane, event: blocks.MessageStart, native: Raw) -> list[Event]:
         message = event.message
-        found = self._course.begin(lane, message.id or ids_of(native).api_message_id or "", message.model, native)
+        found = self._tracker.begin(lane, message.id or read_stream_ids(native).api_message_id or "", message.model, native)
         lane.streams = True
-        lane.uses(message.usage)
+        lane.record_usage(message.usage)
         return found
 
-    def _message_ends(self, lane: Lane, event: blocks.MessageDelta, native: Raw) -> list[Event]:
+    def _translate_message_delta(self, lane: Lane, event: blocks.MessageDelta, native: Raw) -> list[Event]:
         if not lane.begun:
             return []
         lane.stop = event.delta.stop_reason or lane.stop
         lane.aborted = lane.aborted or not lane.stop  # the model itself always has a reason
-        lane.uses(event.usage, final=True)
-        return self._course.finish(lane, native)
+        lane.record_usage(event.usage, final=True)
+        return self._tracker.finish(lane, native)
 
-    def _message_stopped(self, lane: Lane, event: blocks.MessageStop, native: Raw) -> list[Event]:  # noqa: ARG002
-        found = self._course.finish(lane, native)
+    def _translate_message_stop(self, lane: Lane, event: blocks.MessageStop, native: Raw) -> list[Event]:  # noqa: ARG002
+        found = self._tracker.finish(lane, native)
         lane.streams = False
         return found
 
     # -- whole blocks -------------------------------------------------------------------------------------------------------------
 
-    def _assistant(self, frame: Assistant, line: bytes) -> list[Event]:
+    def _translate_assistant(self, frame: Assistant, line: bytes) -> list[Event]:
         native = Raw(line)
-        lane = self._course.lane(frame.parent_tool_use_id)
+        lane = self._tracker.get_lane(frame.parent_tool_use_id)
         message = frame.message
         found: list[Event] = []
         if frame.supersedes:
             found.append(events.OtherEvent(kind="retracted", lane=lane.name, native=native))
-            found += self._course.retract(lane, frame.supersedes, native)
-        found += self._course.begin(lane, message.id, message.model, native)
-        lane.uses(message.usage)
+            found += self._tracker.retract(lane, frame.supersedes, native)
+        found += self._tracker.begin(lane, message.id, message.model, native)
+        lane.record_usage(message.usage)
         lane.stop = message.stop_reason or lane.stop
         if message.model == _SYNTHETIC and (frame.error or frame.is_api_error_message):
             # Not the model's words: why there are none.
             lane.error = (
                 "\n".join(block.text for block in message.content if isinstance(block, blocks.Text)) or frame.error or "error"
             )
-            return [*found, *self._course.finish(lane, native)]
+            return [*found, *self._tracker.finish(lane, native)]
         if frame.error:
             lane.error = frame.error
         for block in message.content:
-            found += self._block(lane, block, frame, native)
+            found += self._translate_block(lane, block, frame, native)
         if message.stop_reason and not lane.streams:  # not made piece by piece: this was all
-            found += self._course.finish(lane, native)
+            found += self._tracker.finish(lane, native)
         return found
 
-    def _block(self, lane: Lane, block: blocks.Block, frame: Assistant, native: Raw) -> list[Event]:
+    def _translate_block(self, lane: Lane, block: blocks.Block, frame: Assistant, native: Raw) -> list[Event]:
         if isinstance(block, blocks.ToolUse):
             index, _ = lane.claim(blocks.ToolUse, block.id)
             lane.count += 1
-            return self._course.called(lane, block, frame.uuid, index, native)
+            return self._tracker.open_call(lane, block, frame.uuid, index, native)
         index, part = lane.claim(type(block))
         lane.count += 1
         rest = part.told if part is not None else 0
@@ -259,75 +259,75 @@ class FrameTranslator:
             lane.aborted = True
             return [*found, events.OtherEvent(kind="retracted", lane=lane.name, native=native)]
         if not isinstance(block, blocks.Text) or block.text:
-            lane.said.append(FinishedBlock(block_of(block), frame.uuid, index))
+            lane.said.append(FinishedBlock(to_block(block), frame.uuid, index))
         return found
 
     # -- results ------------------------------------------------------------------------------------------------------------------
 
-    def _user(self, frame: User, line: bytes) -> list[Event]:
+    def _translate_user(self, frame: User, line: bytes) -> list[Event]:
         native = Raw(line)
-        lane = self._course.lane(frame.parent_tool_use_id)
-        found = [] if lane.streams else self._course.finish(lane, native)
+        lane = self._tracker.get_lane(frame.parent_tool_use_id)
+        found = [] if lane.streams else self._tracker.finish(lane, native)
         said = frame.message.content
         results = [block for block in said if isinstance(block, blocks.ToolResult)] if isinstance(said, list) else []
         if not results:
             kind = "replay" if frame.isReplay else "synthetic" if frame.isSynthetic else "text"
             return [*found, events.OtherEvent(kind=f"user/{kind}", lane=lane.name, native=native)]
-        refused = _refused(frame.tool_result_meta)
-        details = json_value(frame.tool_use_result) if len(results) == 1 else None
+        refused = _read_refusals(frame.tool_result_meta)
+        details = decode_json(frame.tool_use_result) if len(results) == 1 else None
         for block in results:
-            opened = self._course.calls.get(block.tool_use_id)
+            opened = self._tracker.calls.get(block.tool_use_id)
             if opened is None:  # of before, or long over
                 found.append(events.OtherEvent(kind="user/tool_result", lane=lane.name, native=native))
                 continue
-            content = content_of(block.content)
+            content = to_blocks(block.content)
             code = refused.get(block.tool_use_id)
-            if code is None and not (block.is_error and _unfit(content)):
-                found += self._course.start(opened, native)
+            if code is None and not (block.is_error and _is_turned_away(content)):
+                found += self._tracker.start_call(opened, native)
             result = ToolResult(content, bool(block.is_error), code or "", details=details)
-            found += self._course.ended(opened, result, native)
+            found += self._tracker.end_call(opened, result, native)
         return found
 
-    def _progress(self, frame: ToolProgress, line: bytes) -> list[Event]:
+    def _translate_progress(self, frame: ToolProgress, line: bytes) -> list[Event]:
         native = Raw(line)
-        opened = self._course.calls.get(frame.tool_use_id)
+        opened = self._tracker.calls.get(frame.tool_use_id)
         text = f"{frame.elapsed_time_seconds:g} s"
         if opened is None:
             call = ToolCall(frame.tool_name, {}, frame.tool_use_id, ASKER)
             return [events.ToolProgress(call=call, text=text, lane=frame.parent_tool_use_id or "", native=native)]
         return [
-            *self._course.start(opened, native),
+            *self._tracker.start_call(opened, native),
             events.ToolProgress(call=opened.call, text=text, lane=opened.lane.name, native=native),
         ]
 
-    def _result(self, frame: Result, line: bytes) -> list[Event]:
+    def _translate_result(self, frame: Result, line: bytes) -> list[Event]:
         """The driver makes a turn's end of it; here only what the model said is over."""
         self.session = self.session or frame.session_id
         self._main.streams = False
-        return self._course.finish(self._main, Raw(line))
+        return self._tracker.finish(self._main, Raw(line))
 
     # -- all the rest -------------------------------------------------------------------------------------------------------------
 
-    def _system(self, frame: System, line: bytes) -> list[Event]:
+    def _translate_system(self, frame: System, line: bytes) -> list[Event]:
         native = Raw(line)
         if frame.subtype == "init":
-            return self._init(frame, native)
+            return self._translate_init(frame, native)
         self.session = self.session or frame.session_id
         if frame.subtype == "status" and frame.permissionMode:
             self.mode = frame.permissionMode
         if frame.subtype == "api_retry":
-            self._course.again(self._main)
+            self._tracker.discard_streamed(self._main)
         found: list[Event] = []
-        over = self._lanes.get(self._course.tasks.take(frame))
+        over = self._lanes.get(self._tracker.tasks.update(frame))
         if over is not None and over.name:
-            found += self._course.leave(over, native)
+            found += self._tracker.leave(over, native)
         if frame.retracted_message_uuids:
             found.append(events.OtherEvent(kind="retracted", native=native))
             for lane in list(self._lanes.values()):
-                found += self._course.retract(lane, frame.retracted_message_uuids, native)
-        return [*found, *system_event(frame, native)]
+                found += self._tracker.retract(lane, frame.retracted_message_uuids, native)
+        return [*found, *translate_system_frame(frame, native)]
 
-    def _init(self, frame: System, native: Raw) -> list[Event]:
+    def _translate_init(self, frame: System, native: Raw) -> list[Event]:
         """At the start of every turn (spec agents 2.5): it is no second session."""
         self.session = frame.session_id or self.session
         self.model = frame.model or self.model
@@ -335,14 +335,14 @@ class FrameTranslator:
         before, self.mode = self.mode, frame.permissionMode or self.mode
         return [events.StateChanged(state=f"mode:{self.mode}", native=native)] if before and self.mode != before else []
 
-    def _unknown(self, frame: Unknown, line: bytes) -> list[Event]:
+    def _translate_unknown(self, frame: Unknown, line: bytes) -> list[Event]:
         native = Raw(line)
-        if frame.kind == "rate_limit_event" and (notice := notice_of_limit(native)) is not None:
+        if frame.kind == "rate_limit_event" and (notice := read_limit_notice(native)) is not None:
             return [events.NoticeEvent(notice=notice, native=native)]
         return [events.OtherEvent(kind=frame.kind or "unknown", native=native)]
 
 
-def _joined(kind: type, part: StreamingBlock, index: int, text: str, lines: list[bytes]) -> list[Event]:
+def _join_pieces(kind: type, part: StreamingBlock, index: int, text: str, lines: list[bytes]) -> list[Event]:
     """Pieces of one block that came together; `kind` is that of their deltas."""
     if not text:
         return []
@@ -353,7 +353,7 @@ def _joined(kind: type, part: StreamingBlock, index: int, text: str, lines: list
     return [make(text=text, index=index, native=Raw(b"".join((b"[", b",".join(lines), b"]"))))]
 
 
-def _input_of(text: str) -> Any:
+def _parse_input(text: str) -> Any:
     """A call's input as it streamed; the text itself when it is no JSON."""
     if not text:
         return {}
@@ -363,10 +363,10 @@ def _input_of(text: str) -> Any:
         return text
 
 
-def _refused(meta: Raw) -> dict[str, str]:
+def _read_refusals(meta: Raw) -> dict[str, str]:
     """Which calls never ran, and our word for why: a person, a rule or a mode said no, or something else was wrong."""
     found: dict[str, str] = {}
-    entries = json_value(meta)
+    entries = decode_json(meta)
     for entry in entries if isinstance(entries, list) else ():
         if not isinstance(entry, dict) or not isinstance(id := entry.get("id"), str):
             continue
@@ -380,7 +380,7 @@ def _refused(meta: Raw) -> dict[str, str]:
     return found
 
 
-def _unfit(content: tuple[Block, ...]) -> bool:
+def _is_turned_away(content: tuple[Block, ...]) -> bool:
     """Whether a call was turned away before anybody was asked: there is no such tool, or it does not take that."""
     first = content[0] if content else None
     return isinstance(first, TextBlock) and first.text.startswith(_TURNED_AWAY)
@@ -457,7 +457,7 @@ class ClaudeTurnOutcome(msgspec.Struct, frozen=True, kw_only=True):
             return uuid in self.uuids
         return self.origin in ("", "human")
 
-    def result(self) -> TurnResult:
+    def to_turn_result(self) -> TurnResult:
         """In neutral words."""
         status = self.status if self.status in ("success", "cancelled") else "error"
         return TurnResult(
@@ -472,13 +472,13 @@ class ClaudeTurnOutcome(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def turn_outcome(result: Result, line: bytes, *, stderr: str = "") -> ClaudeTurnOutcome:
+def read_outcome(result: Result, line: bytes, *, stderr: str = "") -> ClaudeTurnOutcome:
     """What a result says; `stderr` is the tail of the program's, for the error."""
     native = Raw(line)
     failed = bool(result.is_error) or result.subtype != "success"
     reason = result.terminal_reason or ""
-    error = _error(result, native, stderr) if failed else None
-    used = usage_of(result.usage) if result.usage is not None else Usage()
+    error = _build_error(result, native, stderr) if failed else None
+    used = to_usage(result.usage) if result.usage is not None else Usage()
     origin = result.origin.get("kind") if isinstance(result.origin, dict) else result.origin
     return ClaudeTurnOutcome(
         status="success" if not failed else "cancelled" if reason.startswith("aborted_") else "error",
@@ -497,18 +497,18 @@ def turn_outcome(result: Result, line: bytes, *, stderr: str = "") -> ClaudeTurn
     )
 
 
-def start_failure(stderr: str) -> str:
+def classify_start_failure(stderr: str) -> str:
     """Why the program did not start, by what it wrote to its stderr; empty when that does not tell."""
     text = strip_text(stderr)
     return next((kind for kind, pattern in _STARTED if pattern.search(text)), "")
 
 
-def _error(result: Result, native: Raw, stderr: str) -> AgentFailed:
-    details = _details(result)
-    kind = _kind(result, details)
+def _build_error(result: Result, native: Raw, stderr: str) -> AgentFailed:
+    details = _collect_details(result)
+    kind = _classify_error(result, details)
     status = result.api_error_status or 0
     said = "; ".join(details)
-    what = _what(result, kind)
+    what = _describe_error(result, kind)
     hint = _BY_STATUS.get(status) or HINTS.get(kind, "")
     if any(map(_NO_SESSION.search, details)):
         hint = "look at the list of its sessions; one that was never prompted is not kept"
@@ -517,18 +517,18 @@ def _error(result: Result, native: Raw, stderr: str) -> AgentFailed:
     return AgentFailed(message, kind=kind, details=details, status=status, native=native, who=ASKER, stderr=stderr, hint=hint)
 
 
-def _details(result: Result) -> tuple[str, ...]:
+def _collect_details(result: Result) -> tuple[str, ...]:
     """Its lines about the error or, without any, the first other text that there is (spec agents 1.11)."""
-    errors = tuple(strip_text(error if isinstance(error, str) else _json(error)) for error in result.errors or () if error)
+    errors = tuple(strip_text(error if isinstance(error, str) else _encode_json(error)) for error in result.errors or () if error)
     if errors:
         return errors
     for other in (result.error, result.result, result.startup_failure_reason):
         if other:
-            return (strip_text(other if isinstance(other, str) else _json(other)),)
+            return (strip_text(other if isinstance(other, str) else _encode_json(other)),)
     return ()
 
 
-def _kind(result: Result, details: tuple[str, ...]) -> str:
+def _classify_error(result: Result, details: tuple[str, ...]) -> str:
     """Its own word: the subtype, unless that says success; then why the turn ended."""
     if result.subtype not in ("", "success"):
         return result.subtype
@@ -537,7 +537,7 @@ def _kind(result: Result, details: tuple[str, ...]) -> str:
     return result.terminal_reason if result.terminal_reason not in (None, "", "completed") else "error"
 
 
-def _what(result: Result, kind: str) -> str:
+def _describe_error(result: Result, kind: str) -> str:
     """Never "error result: success" (spec agents 1.11)."""
     if (result.terminal_reason or "").startswith("aborted_"):
         return f"the turn was interrupted ({result.terminal_reason})"
@@ -548,7 +548,7 @@ def _what(result: Result, kind: str) -> str:
     return f"returned an error result ({kind})"
 
 
-def _json(value: Any) -> str:
+def _encode_json(value: Any) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError):

@@ -11,16 +11,7 @@ from typing import Any
 
 import msgspec
 
-from serai.dialects.claude.messages import (
-    FROM_HOST,
-    SUBTYPES,
-    FromHost,
-    HostCancel,
-    HostKeepAlive,
-    HostRequest,
-    HostResponse,
-    Prompt,
-)
+from serai.dialects.claude import messages
 from serai.wire.codec import BAD_INPUT, Noise, Unknown, encode
 from serai.wire.stream import Oversize
 
@@ -28,7 +19,7 @@ from serai.wire.stream import Oversize
 class Prompted(msgspec.Struct, frozen=True, gc=False):
     """A user's message."""
 
-    prompt: Prompt
+    prompt: messages.Prompt
     line: bytes
 
     @property
@@ -85,26 +76,26 @@ class PeerSide:
         self.cwd = cwd
         self.model = model
         self.results = 0
-        self._reader = FROM_HOST.reader()
+        self._reader = messages.FROM_HOST.create_reader()
         self._counted = 0
 
     # -- what the host says -----------------------------------------------------------------------------------------------------
 
     def receive(self, run: bytes) -> list[Event]:
-        return [self._take(*self._reader.mended(*pair)) for pair in self._reader.pairs(run)]
+        return [self._interpret(*self._reader.repair_pair(*pair)) for pair in self._reader.read_pairs(run)]
 
-    def _take(self, frame: FromHost | Unknown | Noise, line: bytes) -> Event:
+    def _interpret(self, frame: messages.FromHost | Unknown | Noise, line: bytes) -> Event:
         match frame:
-            case Prompt():
+            case messages.Prompt():
                 return Prompted(frame, line)
-            case HostRequest(request_id=id, request=request):
+            case messages.HostRequest(request_id=id, request=request):
                 rest = {name: value for name, value in request.items() if name != "subtype"}
                 return Asked(id, str(request.get("subtype", "")), rest, line)
-            case HostResponse(response=reply):
+            case messages.HostResponse(response=reply):
                 return Answered(str(reply.request_id), reply.response, reply.error if reply.subtype == "error" else None, line)
-            case HostCancel(request_id=id):
+            case messages.HostCancel(request_id=id):
                 return Cancelled(id, line)
-            case HostKeepAlive():
+            case messages.HostKeepAlive():
                 return Passed(line, "keep-alive")
             case Unknown(kind=kind, why=why):
                 fatal = kind in ("user", "control_request")
@@ -112,7 +103,7 @@ class PeerSide:
             case Noise(why=why):
                 return Passed(line, why) if _is_array(line) else Fatal(line, f"Error parsing streaming input line: {why}")
 
-    def sent(self, run: bytes, now: float) -> None:
+    def note_sent(self, run: bytes, now: float) -> None:
         """A replay tells what this side said; nothing here waits for an answer to it."""
 
     def oversize(self, frame: Oversize) -> list[Event]:
@@ -123,12 +114,12 @@ class PeerSide:
 
     # -- what happens -----------------------------------------------------------------------------------------------------------
 
-    def frame(self, kind: str, **members: Any) -> bytes:
+    def encode_frame(self, kind: str, **members: Any) -> bytes:
         """Any frame; the members that nearly all of them have are there."""
         return encode({"type": kind, **members, "session_id": self.session_id, "uuid": self.new_uuid()})
 
     def system(self, subtype: str, **members: Any) -> bytes:
-        return self.frame("system", subtype=subtype, **members)
+        return self.encode_frame("system", subtype=subtype, **members)
 
     def init(self, **members: Any) -> bytes:
         """At the beginning of every turn (spec agents 2.5)."""
@@ -161,7 +152,7 @@ class PeerSide:
             "stop_sequence": None,
             "usage": {"input_tokens": 10, "output_tokens": 1},
         }
-        return self.frame("assistant", message=message, parent_tool_use_id=parent, **members)
+        return self.encode_frame("assistant", message=message, parent_tool_use_id=parent, **members)
 
     def text(self, text: str, *, id: str = "msg_1", parent: str | None = None, **members: Any) -> bytes:
         return self.assistant({"type": "text", "text": text}, id=id, parent=parent, **members)
@@ -176,13 +167,13 @@ class PeerSide:
         return self.user([block], parent=parent, **members)
 
     def user(self, content: object, *, parent: str | None = None, **members: Any) -> bytes:
-        return self.frame("user", message={"role": "user", "content": content}, parent_tool_use_id=parent, **members)
+        return self.encode_frame("user", message={"role": "user", "content": content}, parent_tool_use_id=parent, **members)
 
-    def part(self, event: Mapping[str, Any], *, parent: str | None = None, **members: Any) -> bytes:
+    def stream_event(self, event: Mapping[str, Any], *, parent: str | None = None, **members: Any) -> bytes:
         """One event of the model's stream."""
-        return self.frame("stream_event", event=dict(event), parent_tool_use_id=parent, **members)
+        return self.encode_frame("stream_event", event=dict(event), parent_tool_use_id=parent, **members)
 
-    def streamed(self, text: Sequence[str], *, id: str = "msg_1", parent: str | None = None) -> bytes:
+    def stream_text(self, text: Sequence[str], *, id: str = "msg_1", parent: str | None = None) -> bytes:
         """One text block as it comes with partial messages: the message's frame precedes the block's stop (spec agents 2.10)."""
         usage = {"input_tokens": 10, "output_tokens": 1}
         start = {"id": id, "type": "message", "role": "assistant", "model": self.model, "content": [], "usage": usage}
@@ -199,9 +190,9 @@ class PeerSide:
             {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
             {"type": "message_stop"},
         ]
-        frames = [self.part(event, parent=parent, api_message_id=id) for event in before]
+        frames = [self.stream_event(event, parent=parent, api_message_id=id) for event in before]
         frames.append(self.text("".join(text), id=id, parent=parent))
-        frames += [self.part(event, parent=parent, api_message_id=id) for event in after]
+        frames += [self.stream_event(event, parent=parent, api_message_id=id) for event in after]
         return b"".join(frames)
 
     def result(self, text: str = "", *, subtype: str = "success", is_error: bool = False, **members: Any) -> bytes:
@@ -260,7 +251,7 @@ class PeerSide:
 
     def answer(self, asked: Asked) -> bytes:
         """As the program answers what it knows nothing of, and with an empty object what it knows."""
-        if asked.subtype in SUBTYPES:
+        if asked.subtype in messages.SUBTYPES:
             return self.reply(asked.id, {})
         return self.refuse(asked.id, f"Unsupported control request subtype: {asked.subtype}", "unsupported_request")
 

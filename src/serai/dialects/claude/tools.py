@@ -71,61 +71,61 @@ class ToolMap:
     def __init__(self, serai: Callable[[str], str | None] | None = None) -> None:
         self.serai = serai
 
-    def neutral(self, name: str, input: Any) -> tuple[str, Any]:
+    def to_neutral(self, name: str, input: Any) -> tuple[str, Any]:
         """What it is called here, and with what. The arguments are new ones, or those that were given."""
-        shape = _shape(name, input)
+        shape = _find_shape(name, input)
         if shape is None:
-            return self._ours(name) or name, input
-        return shape.name, _neutral(shape, input) if isinstance(input, dict) else input
+            return self._find_serai_name(name) or name, input
+        return shape.name, _to_neutral_input(shape, input) if isinstance(input, dict) else input
 
-    def native(self, native: NativeCall, arguments: Any) -> Any:
+    def to_native(self, native: NativeCall, arguments: Any) -> Any:
         """The input to send back for these arguments: only what changed is changed, and what is not ours stays.
 
         Raises `ValueError` for what Claude's tool cannot be told.
         """
         try:
-            return self._native(native, arguments)
+            return self._to_native(native, arguments)
         except RecursionError:
             raise ValueError(f"the arguments of {native.name} are nested too deep") from None
 
-    def _native(self, native: NativeCall, arguments: Any) -> Any:
-        name, before = self.neutral(native.name, native.arguments)
-        if _same(before, arguments):
+    def _to_native(self, native: NativeCall, arguments: Any) -> Any:
+        name, before = self.to_neutral(native.name, native.arguments)
+        if _is_same(before, arguments):
             return native.arguments
         if not isinstance(arguments, dict):
             raise ValueError(f"{native.name} takes an object of names and values")  # noqa: TRY004
-        shape = _shape(native.name, native.arguments)
+        shape = _find_shape(native.name, native.arguments)
         if shape is None:
             return dict(arguments)
         old = native.arguments if isinstance(native.arguments, dict) else {}
-        input = _native(shape, old, before if isinstance(before, dict) else {}, arguments)
-        again, read = self.neutral(native.name, input)
-        if again != name or not _same(_settled(read), _settled(arguments)):
+        input = _to_native_input(shape, old, before if isinstance(before, dict) else {}, arguments)
+        again, read = self.to_neutral(native.name, input)
+        if again != name or not _is_same(_round_timeout(read), _round_timeout(arguments)):
             raise ValueError(f"{native.name} cannot be told this change of its arguments")
         return input
 
-    def call(self, id: str, name: str, input: Any) -> ToolCall:
+    def build_call(self, id: str, name: str, input: Any) -> ToolCall:
         """What the model wants, as everybody here sees it."""
-        neutral, arguments = self.neutral(name, input)
+        neutral, arguments = self.to_neutral(name, input)
         return ToolCall(neutral, arguments, id, ASKER, NativeCall(name, input))
 
     def is_ours(self, name: str) -> bool:
         """Whether it is decided where it runs, and not when Claude asks for it."""
-        return self._ours(name) is not None
+        return self._find_serai_name(name) is not None
 
-    def _ours(self, name: str) -> str | None:
+    def _find_serai_name(self, name: str) -> str | None:
         if self.serai is None or not name.startswith(PREFIX):
             return None
         return self.serai(name.removeprefix(PREFIX))
 
 
-def _shape(name: str, input: Any) -> _Shape | None:
+def _find_shape(name: str, input: Any) -> _Shape | None:
     if name == "Monitor" and isinstance(input, dict) and input.get("command") is None and input.get("ws") is not None:
         return _SOCKET
     return _SHAPES.get(name)
 
 
-def _neutral(shape: _Shape, input: Mapping[str, Any]) -> dict[str, Any]:
+def _to_neutral_input(shape: _Shape, input: Mapping[str, Any]) -> dict[str, Any]:
     taken = {neutral for key, neutral in shape.keys.items() if key in input} | shape.means.keys()
     if shape is _SOCKET:
         taken.add("url")
@@ -134,54 +134,54 @@ def _neutral(shape: _Shape, input: Mapping[str, Any]) -> dict[str, Any]:
         neutral = shape.keys.get(key)
         if neutral is None:
             neutral = _ASIDE + key if key in taken or key.startswith(_ASIDE) else key
-        said[neutral] = _told(neutral, value)
+        said[neutral] = _to_neutral_value(neutral, value)
     if shape is _SOCKET:
         socket = input["ws"]
         said["url"] = socket.get("url") if isinstance(socket, dict) else socket
     return {**said, **shape.means}
 
 
-def _native(shape: _Shape, old: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _to_native_input(shape: _Shape, old: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     words = {neutral: key for key, neutral in shape.keys.items()}
     input = dict(old)
     for word in before.keys() - after.keys():
-        input.pop(_word(word, words), None)
+        input.pop(_to_native_key(word, words), None)
     for word, value in after.items():
-        if word in shape.means or (word in before and _same(before[word], value)):
+        if word in shape.means or (word in before and _is_same(before[word], value)):
             continue
-        key = _word(word, words)
+        key = _to_native_key(word, words)
         if key not in shape.keys and key not in shape.others and key not in old:
             raise ValueError(f"`{word}` has no word among the arguments of {shape.name}")
-        input[key] = _said(word, value)
+        input[key] = _to_native_value(word, value)
     return input
 
 
-def _word(word: str, words: Mapping[str, str]) -> str:
+def _to_native_key(word: str, words: Mapping[str, str]) -> str:
     return words.get(word) or word.removeprefix(_ASIDE)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------------------
 
 
-def _told(word: str, value: Any) -> Any:
+def _to_neutral_value(word: str, value: Any) -> Any:
     if word == "timeout" and _is_number(value):
         return value / 1000  # milliseconds there, seconds here
     if word == "edits" and isinstance(value, list):
-        return [_renamed(change, _EDIT) for change in value]
+        return [_rename_keys(change, _EDIT) for change in value]
     return value
 
 
-def _said(word: str, value: Any) -> Any:
+def _to_native_value(word: str, value: Any) -> Any:
     if word == "timeout":
         if not _is_number(value) or not 0 < value < _FOREVER:
             raise ValueError("`timeout` is a number of seconds")
         return round(value * 1000) or 1
     if word == "edits" and isinstance(value, list):
-        return [_renamed(change, {neutral: key for key, neutral in _EDIT.items()}) for change in value]
+        return [_rename_keys(change, {neutral: key for key, neutral in _EDIT.items()}) for change in value]
     return value
 
 
-def _renamed(change: Any, words: Mapping[str, str]) -> Any:
+def _rename_keys(change: Any, words: Mapping[str, str]) -> Any:
     if not isinstance(change, dict):
         return change
     if any(word in change for key, word in words.items() if key in change):  # two of one meaning: as it is
@@ -193,16 +193,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     """Also in type: 1 is not True."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_is_same, one, other))
     return type(one) is type(other) and bool(one == other)
 
 
-def _settled(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _round_timeout(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """With a time-out in whole milliseconds: there is nothing between them there."""
     said = dict(arguments)
     if _is_number(said.get("timeout")):
@@ -213,13 +213,13 @@ def _settled(arguments: Mapping[str, Any]) -> dict[str, Any]:
 _LONG = 300
 
 
-def first_line(text: str) -> str:
+def extract_first_line(text: str) -> str:
     """Its first line, as a person sees it."""
     line = next((line.strip() for line in strip_text(text[: 4 * _LONG]).splitlines() if line.strip()), "")
     return line if len(line) <= _LONG else line[: _LONG - 1] + "…"
 
 
-def json_value(value: Any) -> Any:
+def decode_json(value: Any) -> Any:
     """Opaque JSON as data; None when it is none."""
     if isinstance(value, msgspec.Raw):
         try:
@@ -229,27 +229,27 @@ def json_value(value: Any) -> Any:
     return value
 
 
-def content_of(content: str | Iterable[blocks.Block] | None) -> tuple[Block, ...]:
+def to_blocks(content: str | Iterable[blocks.Block] | None) -> tuple[Block, ...]:
     """Of a tool's result."""
     if content is None:
         return ()
     if isinstance(content, str):
         return (TextBlock(content),)
-    return tuple(map(block_of, content))
+    return tuple(map(to_block, content))
 
 
-def block_of(block: blocks.Block) -> Block:
+def to_block(block: blocks.Block) -> Block:
     kind = type(block)
     if kind is blocks.Text:
         return TextBlock(block.text)  # type: ignore[union-attr]
-    if kind is blocks.Image and (image := _image(json_value(block.source))):  # type: ignore[union-attr]
+    if kind is blocks.Image and (image := _to_image(decode_json(block.source))):  # type: ignore[union-attr]
         return image
     if isinstance(block, blocks.UnknownBlock):
-        return OtherBlock(block.kind, json_value(block.raw))
-    return OtherBlock(str(kind.__struct_config__.tag), msgspec.to_builtins(block, enc_hook=json_value))
+        return OtherBlock(block.kind, decode_json(block.raw))
+    return OtherBlock(str(kind.__struct_config__.tag), msgspec.to_builtins(block, enc_hook=decode_json))
 
 
-def _image(source: Any) -> ImageBlock | None:
+def _to_image(source: Any) -> ImageBlock | None:
     if not isinstance(source, dict) or not isinstance(data := source.get("data"), str):
         return None
     try:

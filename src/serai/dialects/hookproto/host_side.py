@@ -10,13 +10,13 @@ from serai.dialects.hookproto.messages import (
     File,
     Request,
     Response,
-    a_string,
-    an_integer,
+    collect_members,
     dumps,
     loads,
-    members,
-    set_members,
-    shown,
+    quote,
+    read_integer,
+    read_members,
+    read_text,
 )
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class BoxFile:
     gid: int
 
 
-def request_bytes(request: Request) -> bytes:
+def encode_request(request: Request) -> bytes:
     """The request as it is written to the hook's stdin; empty members are left out, `event` and `box` never."""
-    value: dict[str, object] = {"event": request.event, "box": set_members(request.box, ("image", "box_id", "description"))}
-    return dumps(value | set_members(request, ("state",)))
+    value: dict[str, object] = {"event": request.event, "box": collect_members(request.box, ("image", "box_id", "description"))}
+    return dumps(value | collect_members(request, ("state",)))
 
 
 def read_response(stdout: bytes) -> Response:
@@ -59,46 +59,46 @@ def read_response(stdout: bytes) -> Response:
     if not stdout:
         return Response()
     try:
-        return _response(loads(stdout, alone=True))
+        return _parse_response(loads(stdout, alone=True))
     except ValueError as error:
         raise BadResponse(f"decoding response: {error}") from None
 
 
-def _response(value: Json) -> Response:
-    return Response(**members("the response", value, {"files": _files, "state": a_string}))  # type: ignore[arg-type]
+def _parse_response(value: Json) -> Response:
+    return Response(**read_members("the response", value, {"files": _parse_files, "state": read_text}))  # type: ignore[arg-type]
 
 
-def _files(name: str, value: Json) -> list[File]:
+def _parse_files(name: str, value: Json) -> list[File]:
     if not isinstance(value, list):
         raise ValueError(f"{name} must be an array")  # noqa: TRY004  (bad JSON is a ValueError here)
-    return [File(**({"path": ""} | members("a file", item, _FILE))) for item in value]  # type: ignore[arg-type]
+    return [File(**({"path": ""} | read_members("a file", item, _FILE))) for item in value]  # type: ignore[arg-type]
 
 
 _FILE: Readers = {
-    "path": a_string,
-    "content": a_string,
-    "content_base64": a_string,
-    "mode": a_string,
-    "uid": an_integer,
-    "gid": an_integer,
+    "path": read_text,
+    "content": read_text,
+    "content_base64": read_text,
+    "mode": read_text,
+    "uid": read_integer,
+    "gid": read_integer,
 }
 
 
 def resolve_file(file: File, warn: Warn) -> BoxFile:
     """What a file comes to; `ValueError` when it cannot be. `warn` is told what was passed over."""
-    path = _path(file.path)
+    path = _normalise_path(file.path)
     content, mode = file.bytes(), file.file_mode()
     for name, number in (("uid", file.uid), ("gid", file.gid)):
         if not 0 <= number <= HIGHEST_ID:
-            raise ValueError(f"owner of {shown(file.path)}: {name} {number} is not between 0 and {HIGHEST_ID}")
+            raise ValueError(f"owner of {quote(file.path)}: {name} {number} is not between 0 and {HIGHEST_ID}")
     if file.content and file.content_base64:
-        warn(f"{shown(path)} has both content and content_base64: the latter counts")
+        warn(f"{quote(path)} has both content and content_base64: the latter counts")
     if mode & ~PERMISSIONS:
-        warn(f"{shown(path)} was to have mode {mode:04o}: set-id and sticky bits are never set, it gets {mode & PERMISSIONS:04o}")
+        warn(f"{quote(path)} was to have mode {mode:04o}: set-id and sticky bits are never set, it gets {mode & PERMISSIONS:04o}")
     return BoxFile(path=path, content=content, mode=mode & PERMISSIONS, uid=file.uid, gid=file.gid)
 
 
-def _path(path: str) -> str:
+def _normalise_path(path: str) -> str:
     """The path without empty components and dots, so that two spellings of one file are the same (spec hooks 1.8)."""
     parts = path.split("/")
     names = [part for part in parts if part not in ("", ".")]
@@ -120,4 +120,4 @@ def _path(path: str) -> str:
         wrong = "hooks may not write there"
     else:
         return "/" + "/".join(names)
-    raise ValueError(f"invalid path {shown(path)}: {wrong}")
+    raise ValueError(f"invalid path {quote(path)}: {wrong}")

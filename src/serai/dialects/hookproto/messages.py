@@ -91,12 +91,12 @@ class File(Message):
     def bytes(self) -> bytes:
         """What the file holds; `ValueError` when its base64 is none (spec hooks 1.5)."""
         if not self.content_base64:
-            return repaired(self.content).encode()
+            return replace_surrogates(self.content).encode()
         text = self.content_base64.replace("\r", "").replace("\n", "")
         body = text.rstrip("=")
         # `binascii` alone skips garbage, or when strict takes a surplus `=`. No pattern with groups: it would keep each step.
         if len(text) % 4 or len(text) - len(body) > 2 or not _BASE64.fullmatch(body):
-            raise ValueError(f"decoding base64 content for {shown(self.path)}: illegal base64 data")
+            raise ValueError(f"decoding base64 content for {quote(self.path)}: illegal base64 data")
         return binascii.a2b_base64(text)
 
     def file_mode(self) -> int:
@@ -104,10 +104,10 @@ class File(Message):
         if not self.mode:
             return DEFAULT_MODE
         if not _MODE.fullmatch(self.mode):
-            raise ValueError(f"parsing mode {shown(self.mode)} for {shown(self.path)}: not an octal number")
+            raise ValueError(f"parsing mode {quote(self.mode)} for {quote(self.path)}: not an octal number")
         mode = int(self.mode, 8)
         if mode > HIGHEST_MODE:
-            raise ValueError(f"parsing mode {shown(self.mode)} for {shown(self.path)}: larger than 7777")
+            raise ValueError(f"parsing mode {quote(self.mode)} for {quote(self.path)}: larger than 7777")
         return mode
 
 
@@ -122,12 +122,12 @@ class Response(Message):
         self.state = state
 
 
-def shown(text: str) -> str:
+def quote(text: str) -> str:
     """A text in quotes for a message: on one line, and not longer than a message should be."""
     return json.dumps(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…", ensure_ascii=False)
 
 
-def repaired(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Each lone surrogate, and so each byte that was no UTF-8, as one U+FFFD."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
@@ -140,10 +140,10 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # 
 
 def dumps(value: object) -> bytes:
     """Compact JSON in UTF-8. Nothing is escaped that need not be: whoever reads it has a parser (spec hooks 1.3)."""
-    return repaired(_encode(value)).encode()
+    return replace_surrogates(_encode(value)).encode()
 
 
-def set_members(message: Message, names: Iterable[str]) -> dict[str, object]:
+def collect_members(message: Message, names: Iterable[str]) -> dict[str, object]:
     """The members that are not empty, by name."""
     return {name: value for name in names if (value := getattr(message, name))}
 
@@ -167,18 +167,18 @@ def loads(data: bytes, *, alone: bool) -> Json:
     return value  # type: ignore[no-any-return]
 
 
-def _integer(digits: str) -> int | float:
+def _parse_integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= 20 else float(digits)  # a long one is no integer of 64 bits, and slow to become one
 
 
-def _no_constant(name: str) -> object:
+def _reject_constant(name: str) -> object:
     raise ValueError(f"invalid JSON: {name} is no value")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_integer, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_parse_integer, parse_constant=_reject_constant)
 
 
-def members(what: str, value: Json, known: Readers) -> dict[str, object]:
+def read_members(what: str, value: Json, known: Readers) -> dict[str, object]:
     """The known members of an object, read.
 
     The last of each counts, `null` is absence, unknown ones are passed over (spec hooks 1.9).
@@ -186,33 +186,33 @@ def members(what: str, value: Json, known: Readers) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, tuple):
-        raise ValueError(f"{what} must be an object, not {_kind(value)}")  # noqa: TRY004  (bad JSON is a ValueError here)
+        raise ValueError(f"{what} must be an object, not {_describe_kind(value)}")  # noqa: TRY004  (bad JSON is a ValueError here)
     found: dict[str, object] = {}
     for name, inner in value:
-        key = name if name in known else folded(name)
+        key = name if name in known else fold_case(name)
         if key in known and inner is not None:
             found[key] = known[key](key, inner)
     return found
 
 
-def folded(name: str) -> str:
+def fold_case(name: str) -> str:
     """A member's name in the letter case of the protocol. The two letters are what the origin's parser takes for s and k too."""
     return name.lower().replace("\u017f", "s").replace("\u212a", "k")
 
 
-def a_string(name: str, value: Json) -> str:
+def read_text(name: str, value: Json) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, not {_kind(value)}")  # noqa: TRY004
-    return repaired(value)
+        raise ValueError(f"{name} must be a string, not {_describe_kind(value)}")  # noqa: TRY004
+    return replace_surrogates(value)
 
 
-def an_integer(name: str, value: Json) -> int:
+def read_integer(name: str, value: Json) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -_INT64 <= value < _INT64:
-        raise ValueError(f"{name} must be an integer of 64 bits, not {_kind(value)}")
+        raise ValueError(f"{name} must be an integer of 64 bits, not {_describe_kind(value)}")
     return value
 
 
-def _kind(value: Json) -> str:
+def _describe_kind(value: Json) -> str:
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):

@@ -7,11 +7,11 @@ from serai.dialects.hookproto.messages import (
     File,
     Request,
     Response,
-    a_string,
+    collect_members,
     dumps,
     loads,
-    members,
-    set_members,
+    read_members,
+    read_text,
 )
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ def serve(reader: Reader, writer: Writer, handler: Handler) -> None:
         data = reader.read()
     except OSError as error:
         raise HookError(f"decoding hook request: {error}") from error
-    data = response_bytes(handler(read_request(data)))
+    data = encode_response(handler(read_request(data)))
     try:
         writer.write(data)
         writer.flush()
@@ -56,45 +56,45 @@ def serve(reader: Reader, writer: Writer, handler: Handler) -> None:
 def read_request(data: bytes) -> Request:
     """The first JSON value; bytes after it do not count."""
     try:
-        found = members("the request", loads(data, alone=False), _REQUEST)
+        found = read_members("the request", loads(data, alone=False), _REQUEST)
     except ValueError as error:
         raise HookError(f"decoding hook request: {error}") from None
     return Request(**({"event": ""} | found))  # type: ignore[arg-type]
 
 
-def _box(name: str, value: Json) -> Box:
-    return Box(**members(name, value, dict.fromkeys(("image", "box_id", "description"), a_string)))  # type: ignore[arg-type]
+def _read_box(name: str, value: Json) -> Box:
+    return Box(**read_members(name, value, dict.fromkeys(("image", "box_id", "description"), read_text)))  # type: ignore[arg-type]
 
 
-_REQUEST: Readers = {"event": a_string, "box": _box, "state": a_string}
+_REQUEST: Readers = {"event": read_text, "box": _read_box, "state": read_text}
 
 
-def response_bytes(response: Response | None) -> bytes:
+def encode_response(response: Response | None) -> bytes:
     """One line of JSON without empty members. A value of the wrong type is the author's mistake, told here and not by the host."""
     if response is None:
         return b"{}\n"
     if not isinstance(response, Response):
         raise HookError(f"encoding hook response: the handler returned {type(response).__name__}, not a Response or None")
-    value = _checked(response, ("state",), ())
+    value = _check_members(response, ("state",), ())
     if response.files:
-        value = {"files": [_file(file) for file in response.files], **value}
+        value = {"files": [_build_file(file) for file in response.files], **value}
     return dumps(value) + b"\n"
 
 
-def _file(file: File) -> dict[str, object]:
+def _build_file(file: File) -> dict[str, object]:
     if not isinstance(file, File):
         raise HookError(f"encoding hook response: files has {type(file).__name__}, not a File")
-    return {"path": file.path} | _checked(file, _TEXTS, _NUMBERS)
+    return {"path": file.path} | _check_members(file, _TEXTS, _NUMBERS)
 
 
-def _checked(message: Response | File, texts: tuple[str, ...], numbers: tuple[str, ...]) -> dict[str, object]:
+def _check_members(message: Response | File, texts: tuple[str, ...], numbers: tuple[str, ...]) -> dict[str, object]:
     for name in texts:
         if not isinstance(value := getattr(message, name), str):
             raise HookError(f"encoding hook response: {name} must be a string{_ADVICE.get(name, '')}, not {type(value).__name__}")
     for name in numbers:
         if not isinstance(value := getattr(message, name), int) or isinstance(value, bool):
             raise HookError(f"encoding hook response: {name} must be an integer, not {type(value).__name__}")
-    return set_members(message, texts + numbers)
+    return collect_members(message, texts + numbers)
 
 
 _ADVICE = {"mode": ' such as "0600"', "content": " (content_base64 carries bytes)"}

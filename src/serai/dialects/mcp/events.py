@@ -12,7 +12,7 @@ from serai.dialects.mcp.messages import (
 )
 from serai.model.tools import ToolResult, ToolSpec
 from serai.wire import jsonrpc
-from serai.wire.stream import Call
+from serai.wire.stream import PendingCall
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -54,7 +54,7 @@ PeerEvent = Reply | Called | Cancelled | Nothing
 class Agreed(msgspec.Struct, frozen=True):
     """The answer to `initialize`. `why` says what is wrong with the version that the server wants; then the client goes."""
 
-    call: Call[jsonrpc.Id]
+    call: PendingCall[jsonrpc.Id]
     server: InitializeResult
     why: str = ""
 
@@ -62,7 +62,7 @@ class Agreed(msgspec.Struct, frozen=True):
 class Listed(msgspec.Struct, frozen=True):
     """A page of tools; `cursor` asks for the next, and is empty when this was the last."""
 
-    call: Call[jsonrpc.Id]
+    call: PendingCall[jsonrpc.Id]
     tools: tuple[ToolSpec, ...]
     cursor: str
 
@@ -70,18 +70,18 @@ class Listed(msgspec.Struct, frozen=True):
 class Done(msgspec.Struct, frozen=True):
     """What came of a call."""
 
-    call: Call[jsonrpc.Id]
+    call: PendingCall[jsonrpc.Id]
     result: ToolResult
 
 
 class Pong(msgspec.Struct, frozen=True):
-    call: Call[jsonrpc.Id]
+    call: PendingCall[jsonrpc.Id]
 
 
 class Failed(msgspec.Struct, frozen=True):
     """An error of the protocol, or (code 0) an answer that cannot be read."""
 
-    call: Call[jsonrpc.Id]
+    call: PendingCall[jsonrpc.Id]
     code: int
     text: str
 
@@ -92,4 +92,4 @@ class Changed(msgspec.Struct, frozen=True, gc=False):
 
 HostEvent = Agreed | Listed | Done | Pong | Failed | Changed | Reply | Nothing
 
-Ended = list[Call[jsonrpc.Id]]
+Ended = list[PendingCall[jsonrpc.Id]]

@@ -18,7 +18,7 @@ import msgspec
 
 from serai.dialects.mcp.messages import LOADED, CallResult, Carried, Tool
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
-from serai.wire.codec import BAD_INPUT, paired
+from serai.wire.codec import BAD_INPUT, replace_surrogates
 
 _SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 
@@ -26,7 +26,7 @@ _SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 # -- ours to theirs ---------------------------------------------------------------------------------------------------------------
 
 
-def tool(spec: ToolSpec, name: str) -> Tool:
+def to_tool(spec: ToolSpec, name: str) -> Tool:
     """A tool under the name that the model gets. Arguments are an object: an API would refuse the request for any other type.
 
     Claude Code hides the tools of a server behind a search unless it is told not to; only a deferred one wants that.
@@ -34,31 +34,31 @@ def tool(spec: ToolSpec, name: str) -> Tool:
     return Tool(name, spec.description, {**spec.schema, "type": "object"}, {LOADED: not spec.deferred})
 
 
-def call_result(result: ToolResult, version: str) -> CallResult:
+def to_call_result(result: ToolResult, version: str) -> CallResult:
     """What the model is told. `details` are not for it, so there is never any `structuredContent`."""
-    content = [_out(block, version) for block in result.content]
-    return CallResult(_coded(result, content), is_error=True if result.is_error else msgspec.UNSET)
+    content = [_to_content(block, version) for block in result.content]
+    return CallResult(_prepend_code(result, content), is_error=True if result.is_error else msgspec.UNSET)
 
 
-def _coded(result: ToolResult, content: list[Any]) -> list[Any]:
+def _prepend_code(result: ToolResult, content: list[Any]) -> list[Any]:
     """With its code and hint where the model sees them, in the words that the resident's model gets (spec piglet 5.1)."""
-    first = content[0] if content else _text("")
+    first = content[0] if content else _build_text("")
     if not result.code or first.get("type") != "text" or first["text"].startswith("[error:"):
         return content
     hint = f"\nhint: {result.hint}" if result.hint else ""
-    return [_text(f"[error:{result.code}] {first['text']}{hint}"), *content[1:]]
+    return [_build_text(f"[error:{result.code}] {first['text']}{hint}"), *content[1:]]
 
 
-def _out(block: Block, version: str) -> dict[str, Any]:
+def _to_content(block: Block, version: str) -> dict[str, Any]:
     match block:
         case TextBlock(text=text):
-            return _text(text)
+            return _build_text(text)
         case ImageBlock(data=data, mime=mime):
             return {"type": "image", "data": b2a_base64(data, newline=False).decode(), "mimeType": mime or "image/png"}
         case OtherBlock(kind=kind, native=native):
             if version >= _SINCE.get(kind, "") and isinstance(native, dict) and _is_carried(kind, native):
                 return native
-            return _text(msgspec.json.encode(paired(native)).decode())
+            return _build_text(msgspec.json.encode(replace_surrogates(native)).decode())
 
 
 def _is_carried(kind: str, native: dict[str, Any]) -> bool:
@@ -75,23 +75,23 @@ def _is_carried(kind: str, native: dict[str, Any]) -> bool:
     return isinstance(resource.get("uri"), str) and any(isinstance(resource.get(key), str) for key in ("text", "blob"))
 
 
-def _text(text: str) -> dict[str, Any]:
+def _build_text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
 # -- theirs to ours ---------------------------------------------------------------------------------------------------------------
 
 
-def tool_spec(tool: Tool) -> ToolSpec:
+def to_tool_spec(tool: Tool) -> ToolSpec:
     deferred = isinstance(tool.meta, dict) and tool.meta.get(LOADED) is False
     return ToolSpec(tool.name, tool.description or "", tool.input_schema, deferred=deferred)
 
 
-def tool_result(result: CallResult) -> ToolResult:
-    return ToolResult(tuple(_blocks(result.content)), is_error=result.is_error is True)
+def to_tool_result(result: CallResult) -> ToolResult:
+    return ToolResult(tuple(_iter_blocks(result.content)), is_error=result.is_error is True)
 
 
-def _blocks(content: Iterable[Any]) -> Iterable[Block]:
+def _iter_blocks(content: Iterable[Any]) -> Iterable[Block]:
     """What has no block of ours is kept as it came (design rule 4)."""
     for item in content:
         if not isinstance(item, dict):
@@ -101,12 +101,12 @@ def _blocks(content: Iterable[Any]) -> Iterable[Block]:
         if kind == "text" and isinstance(text, str):
             yield TextBlock(text)
         elif kind == "image" and isinstance(data, str):
-            yield _image(data, mime if isinstance(mime, str) else "")
+            yield _decode_image(data, mime if isinstance(mime, str) else "")
         else:
             yield OtherBlock(kind if isinstance(kind, str) and kind else "unknown", item)
 
 
-def _image(data: str, mime: str) -> Block:
+def _decode_image(data: str, mime: str) -> Block:
     try:
         return ImageBlock(a2b_base64(data, strict_mode=True), mime)
     except ValueError as error:
@@ -119,7 +119,7 @@ _DIGEST = 8
 _LEAST = 16  # characters: some of the name itself besides the digest
 
 
-def prefix_of(server: str) -> int:
+def measure_prefix(server: str) -> int:
     """How many characters an agent puts before the tools of a server of that name: `mcp__serai__`."""
     return len(f"mcp__{server}__")
 
@@ -142,14 +142,14 @@ class NameMap:
         self._back = dict(self._out)
         for name in wanted:
             if name not in self._out:
-                made = next(made for made in self._made(name) if made not in self._back)
+                made = next(made for made in self._iter_candidates(name) if made not in self._back)
                 self._out[name], self._back[made] = made, name
 
-    def out(self, name: str) -> str:
+    def get_safe_name(self, name: str) -> str:
         """The name that a model gets. `KeyError` for one that the map was not made of."""
         return self._out[name]
 
-    def back(self, safe: str) -> str | None:
+    def find_original(self, safe: str) -> str | None:
         """The true name, None when no tool has this one."""
         return self._back.get(safe)
 
@@ -159,7 +159,7 @@ class NameMap:
     def _is_safe(self, name: str) -> bool:
         return 0 < len(name) <= self.room and not _BAD.search(name)
 
-    def _made(self, name: str) -> Iterator[str]:
+    def _iter_candidates(self, name: str) -> Iterator[str]:
         stem = (_BAD.sub("_", name) or "tool")[: self.room - _DIGEST - 1]
         for number in count():
             text = f"{number} {name}" if number else name

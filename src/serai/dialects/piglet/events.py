@@ -9,7 +9,7 @@ import msgspec
 from serai.dialects.piglet.messages import Wire
 from serai.wire import jsonrpc
 from serai.wire.codec import Noise, Unknown
-from serai.wire.stream import Call
+from serai.wire.stream import PendingCall
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Answered(msgspec.Struct, frozen=True):
     `why` says what was wrong with the answer to `initialize`, which counts all the same (spec piglet 3).
     """
 
-    call: Call[jsonrpc.Id]
+    call: PendingCall[jsonrpc.Id]
     result: Wire
     why: str = ""
 

@@ -1,7 +1,7 @@
 """Serai's side of a piglet wire (sans-IO): what a guest registers, reports and requests, as typed values.
 
 `TypedSide` is what both sides share: JSON-RPC events in, typed ones out. On a live wire `JsonRpcPeer` moves the frames of
-`connection`, and `notification` and `request` decode them; `receive` does both, for replays and tests.
+`connection`, and `decode_notification` and `request` decode them; `receive` does both, for replays and tests.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from serai.dialects.piglet.events import (
     UnknownTold,
 )
 from serai.dialects.piglet.messages import InitializeResult, Wire
-from serai.dialects.piglet.methods import METHODS, Method, MethodSpec, params_of, result_of
+from serai.dialects.piglet.methods import METHODS, Method, MethodSpec, decode_params, decode_result
 from serai.wire import jsonrpc
 from serai.wire.codec import BAD_INPUT, encode
-from serai.wire.stream import Call, Oversize
+from serai.wire.stream import Oversize, PendingCall
 
 INVALID_PARAMS = -32602
 NOT_FOUND = -32604  # a thing, not a method (spec piglet 2.4)
@@ -45,40 +45,40 @@ class TypedSide:
     # -- input ------------------------------------------------------------------------------------------------------------------
 
     def receive(self, run: bytes) -> list[Event]:
-        return [self._typed(event) for event in self.connection.receive(run)]
+        return [self._decode(event) for event in self.connection.receive(run)]
 
-    def sent(self, run: bytes, now: float) -> None:
+    def note_sent(self, run: bytes, now: float) -> None:
         """Take up what this side said earlier, as in a replay: the answers to it then find their calls."""
-        self.connection.sent(run, now)
+        self.connection.note_sent(run, now)
 
-    def oversize(self, frame: Oversize) -> list[Call[jsonrpc.Id]]:
+    def oversize(self, frame: Oversize) -> list[PendingCall[jsonrpc.Id]]:
         """The calls that an oversize frame ends: the one it answered if its head tells, else all (design rule 5)."""
         return self.connection.oversize(frame)
 
-    def lose(self) -> list[Call[jsonrpc.Id]]:
+    def lose(self) -> list[PendingCall[jsonrpc.Id]]:
         """The other side is gone: every waiting call."""
         return self.connection.lose()
 
     def next_deadline(self) -> float | None:
         return self.connection.next_deadline()
 
-    def notification(self, heard: jsonrpc.Notification) -> Event:
+    def decode_notification(self, heard: jsonrpc.Notification) -> Event:
         """What a notification means."""
-        row = self._row(heard.method)
+        row = self._find_spec(heard.method)
         if row is None or row.result is not None:
             return UnknownTold(heard.method, encode({"method": heard.method, "params": heard.params}).rstrip())
         try:
-            return Told(heard.method, params_of(heard.method, heard.params))
+            return Told(heard.method, decode_params(heard.method, heard.params))
         except BAD_INPUT as error:
             return BadTold(heard.method, str(error))
 
-    def request(self, heard: jsonrpc.Request) -> Event:
+    def decode_request(self, heard: jsonrpc.Request) -> Event:
         """What a request means."""
-        row = self._row(heard.method)
+        row = self._find_spec(heard.method)
         if row is None or (row.result is None and heard.method != Method.SHUTDOWN):  # which may be a request too (spec piglet 5.10)
             return UnknownMethod(heard)
         try:
-            return Asked(heard, heard.method, params_of(heard.method, heard.params))
+            return Asked(heard, heard.method, decode_params(heard.method, heard.params))
         except BAD_INPUT as error:
             return BadParams(heard, str(error))
 
@@ -86,7 +86,7 @@ class TypedSide:
 
     def ask(
         self, method: str, params: object = UNSET, *, now: float = 0.0, timeout: float | None = None, waiter: Any = None
-    ) -> tuple[Call[jsonrpc.Id], bytes]:
+    ) -> tuple[PendingCall[jsonrpc.Id], bytes]:
         """A request, such as `host/chat`. The call is waiting from now on."""
         return self.connection.request(method, params, now=now, timeout=timeout, waiter=waiter)
 
@@ -109,30 +109,30 @@ class TypedSide:
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
-    def _row(self, method: str) -> MethodSpec | None:
+    def _find_spec(self, method: str) -> MethodSpec | None:
         """The method's row, if the other side may send it."""
         row = METHODS.get(method)
         return row if row is not None and row.sender in (self._sender, "both") else None
 
-    def _typed(self, event: jsonrpc.Event) -> Event:
+    def _decode(self, event: jsonrpc.Event) -> Event:
         match event:
             case jsonrpc.Notification():
-                return self.notification(event)
+                return self.decode_notification(event)
             case jsonrpc.Request():
-                return self.request(event)
+                return self.decode_request(event)
             case jsonrpc.Answer():
-                return self._answered(event)
+                return self._decode_answer(event)
             case _:
                 return event
 
     @staticmethod
-    def _answered(answer: jsonrpc.Answer) -> Event:
+    def _decode_answer(answer: jsonrpc.Answer) -> Event:
         """An answer that cannot be read is a bad one (design rule 7), but to `initialize` any will do (spec piglet 3)."""
         method = answer.call.what
         if method not in METHODS or METHODS[method].result is None:  # as a recording may have it
             return jsonrpc.Garbled(answer.call, bytes(answer.result), f"{method} has no answer in the protocol")
         try:
-            return Answered(answer.call, result_of(method, answer.result))
+            return Answered(answer.call, decode_result(method, answer.result))
         except BAD_INPUT as error:
             if method == Method.INITIALIZE:
                 return Answered(answer.call, InitializeResult(), str(error))
@@ -147,13 +147,13 @@ class HostSide(TypedSide):
 
     _sender = "guest"
 
-    def notification(self, heard: jsonrpc.Notification) -> Event:
-        event = super().notification(heard)
+    def decode_notification(self, heard: jsonrpc.Notification) -> Event:
+        event = super().decode_notification(heard)
         if not heard.method.startswith(_REGISTER):
             return event
         match event:
             case Told(method=method, params=params):
-                why = neutral.why_not(params)
+                why = neutral.find_fault(params)
                 return RegistrationRefused(method, why) if why else Registered(method, params)
             case BadTold(method=method, why=why):
                 return RegistrationRefused(method, why)

@@ -62,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: bytes) -> Manifest:
     """The manifest, or `ManifestError`. Unknown keys are no error; a known one of the wrong type is."""
     fields, raw = _read(text)
-    name, runtime = _text(fields, "name"), _text(fields, "runtime")
+    name, runtime = _read_text(fields, "name"), _read_text(fields, "runtime")
     if not name:
         raise ManifestError("manifest: name is required")
     if "/" in name or name in (".", "..") or len(name.encode()) > _LONGEST_NAME:
@@ -75,35 +75,35 @@ def parse(text: bytes) -> Manifest:
     return Manifest(
         name=name,
         runtime=runtime,
-        entry=_text(fields, "entry"),
-        version=_text(fields, "version"),
-        description=_sound(description) if isinstance(description, str) else "",
-        capabilities=tuple(_scalar("capabilities", item) for item in _items(fields, "capabilities")),
-        defaults=tuple(map(_default, _items(fields, "defaults"))),
-        transport=_transport(_text(fields, "transport")),
+        entry=_read_text(fields, "entry"),
+        version=_read_text(fields, "version"),
+        description=_replace_surrogates(description) if isinstance(description, str) else "",
+        capabilities=tuple(_read_scalar("capabilities", item) for item in _read_items(fields, "capabilities")),
+        defaults=tuple(map(_read_default, _read_items(fields, "defaults"))),
+        transport=_parse_transport(_read_text(fields, "transport")),
         raw=raw,
     )
 
 
-def argv(manifest: Manifest, folder: str) -> tuple[str, ...]:
+def build_argv(manifest: Manifest, folder: str) -> tuple[str, ...]:
     """The command line (spec piglet 1.4): four names are interpreters, to be looked up in PATH; all else is a file.
 
     `..` is left for the kernel, which knows where a linked folder really lies.
     """
-    entry = (_below(folder, manifest.entry),) if manifest.entry else ()
+    entry = (_resolve_path(folder, manifest.entry),) if manifest.entry else ()
     if manifest.runtime in _INTERPRETERS:  # without an entry it gets the folder, as from the origin
         return (*_INTERPRETERS[manifest.runtime], *(entry or (folder,)))
-    program = manifest.runtime if manifest.runtime.startswith("/") else _below(folder, manifest.runtime)
+    program = manifest.runtime if manifest.runtime.startswith("/") else _resolve_path(folder, manifest.runtime)
     return (program, *entry)
 
 
-def with_enabled(text: bytes, enabled: bool) -> bytes:
+def set_enabled(text: bytes, enabled: bool) -> bytes:
     """A piglet manifest has no such switch, and an unknown key would do nothing."""
     name, word = parse(text).name, "true" if enabled else "false"
     raise ManifestError(f'manifest.yaml has no switch: put `enabled = {word}` under `[guest."piglet:{name}"]` in config.toml')
 
 
-def _below(folder: str, path: str) -> str:
+def _resolve_path(folder: str, path: str) -> str:
     """A file in the guest's folder, also when it is written like an absolute one (as from the origin)."""
     return posixpath.join(folder, path.removeprefix("./").lstrip("/"))
 
@@ -137,15 +137,15 @@ def read_yaml(text: str) -> tuple[Node | None, Any]:
     if len(text) > _LONGEST:
         raise ValueError(f"it has {len(text)} characters; the most is {_LONGEST}")
     try:
-        _bound(yaml.parse(text, Loader=yaml.SafeLoader))
+        _check_bounds(yaml.parse(text, Loader=yaml.SafeLoader))
         loader = yaml.SafeLoader(text)
         node = loader.get_node() if loader.check_node() else None
         return node, None if node is None else loader.construct_document(node)
     except Exception as error:  # whatever PyYAML raises: for `!!int ""` that is an IndexError
-        raise ValueError(_first_words(error)) from None
+        raise ValueError(_format_error(error)) from None
 
 
-def _bound(events: Any) -> None:
+def _check_bounds(events: Any) -> None:
     """Refuse what is small to write and large to build: aliases, merged keys, depth, too many values."""
     import yaml
 
@@ -162,25 +162,25 @@ def _bound(events: Any) -> None:
             raise ValueError(f"more than {_MOST_NODES} values, or nested deeper than {_DEEPEST}")
 
 
-def _first_words(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     """On one line: PyYAML draws the place over several."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _text(fields: dict[str, Node], key: str) -> str:
-    return _scalar(key, fields[key]) if key in fields else ""
+def _read_text(fields: dict[str, Node], key: str) -> str:
+    return _read_scalar(key, fields[key]) if key in fields else ""
 
 
-def _scalar(key: str, node: Node) -> str:
+def _read_scalar(key: str, node: Node) -> str:
     """A number or a date counts as the text that it is written like; null is as good as absent."""
     if not isinstance(node.value, str):
         raise ManifestError(f"parse manifest: {key} is no text")
     if "\0" in node.value:  # no program's name or argument can have one
         raise ManifestError(f"parse manifest: {key} has a NUL in it")
-    return "" if node.tag == _NULL else _sound(node.value)
+    return "" if node.tag == _NULL else _replace_surrogates(node.value)
 
 
-def _items(fields: dict[str, Node], key: str) -> list[Node]:
+def _read_items(fields: dict[str, Node], key: str) -> list[Node]:
     node = fields.get(key)
     if node is None or node.tag == _NULL:
         return []
@@ -189,19 +189,19 @@ def _items(fields: dict[str, Node], key: str) -> list[Node]:
     return list(node.value)
 
 
-def _default(node: Node) -> Default:
+def _read_default(node: Node) -> Default:
     if type(node).__name__ != "MappingNode":
         raise ManifestError("parse manifest: each of defaults has a src and a dest")
     fields = {key.value: value for key, value in node.value if isinstance(key.value, str)}
-    return Default(_text(fields, "src"), _text(fields, "dest"))
+    return Default(_read_text(fields, "src"), _read_text(fields, "dest"))
 
 
-def _transport(text: str) -> Transport:
+def _parse_transport(text: str) -> Transport:
     if text and text not in get_args(Transport):
         raise ManifestError(f"manifest: transport is auto, fd or stdio, not {text[:80]!r}")
     return text or "auto"  # type: ignore[return-value]
 
 
-def _sound(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Text that can be encoded: YAML can spell half a surrogate pair."""
     return text.encode(errors="replace").decode()

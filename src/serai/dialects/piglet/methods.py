@@ -217,23 +217,23 @@ METHODS: dict[str, MethodSpec] = {
 _decoders: dict[type[Wire], FoldingDecoder[Any]] = {}
 
 
-def params_of(method: str, raw: bytes) -> Any:
+def decode_params(method: str, raw: bytes) -> Any:
     """The parameters of a method of the table; `msgspec.MsgspecError` when they are none. Null is `{}` (spec piglet FIX-5)."""
-    return decode(_decoder(METHODS[method].params), _object(raw))
+    return decode(_get_decoder(METHODS[method].params), _replace_null(raw))
 
 
-def result_of(method: str, raw: bytes) -> Any:
+def decode_result(method: str, raw: bytes) -> Any:
     """The result of a request of the table. Null is `{}`, as in Go."""
     result = METHODS[method].result
     assert result is not None
-    return decode(_decoder(result), _object(raw))
+    return decode(_get_decoder(result), _replace_null(raw))
 
 
-def _object(raw: bytes) -> bytes:
+def _replace_null(raw: bytes) -> bytes:
     return b"{}" if len(raw) == 4 and bytes(raw) == b"null" else raw
 
 
-def _decoder(kind: type[Wire]) -> FoldingDecoder[Any]:
+def _get_decoder(kind: type[Wire]) -> FoldingDecoder[Any]:
     """Made when it is first wanted: nobody needs all of them."""
     if kind not in _decoders:
         _decoders[kind] = FoldingDecoder(kind)

@@ -10,48 +10,13 @@ import msgspec
 
 from serai.dialects.piglet import messages
 from serai.dialects.piglet.messages import ActionResult, ContentBlock, ToolExecuteResult, Wire
-from serai.model.actions import (
-    Action,
-    AttachImage,
-    CloseOverlay,
-    DetachImage,
-    Display,
-    Level,
-    NoAction,
-    Notice,
-    Overlay,
-    Quit,
-    SetInput,
-    SetStatus,
-    SetTitle,
-    SetWidget,
-    ShowOverlay,
-    SubmitPrompt,
-    anchor_of,
-    width_of,
-)
-from serai.model.contributions import (
-    Command,
-    Compactor,
-    EventHandler,
-    InputTransformer,
-    Interceptor,
-    InterceptPoint,
-    InterceptResult,
-    MessageHook,
-    Pass,
-    PromptSection,
-    Provider,
-    Refuse,
-    Rewrite,
-    Shortcut,
-)
+from serai.model import actions, contributions
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
-from serai.wire.codec import BAD_INPUT, FoldingDecoder, decode, paired
+from serai.wire.codec import BAD_INPUT, FoldingDecoder, decode, replace_surrogates
 
-PASS = Pass()
-_STAGES: frozenset[InterceptPoint] = frozenset({"tool_call", "tool_result"})
-_LEVELS: dict[str, Level] = {"warn": "warn", "error": "error"}
+PASS = contributions.Pass()
+_STAGES: frozenset[contributions.InterceptPoint] = frozenset({"tool_call", "tool_result"})
+_LEVELS: dict[str, actions.Level] = {"warn": "warn", "error": "error"}
 _MODIFIERS = ("ctrl", "alt", "shift")
 _sorted = msgspec.json.Encoder(order="sorted")
 _content: FoldingDecoder[list[ContentBlock]] = FoldingDecoder(list[ContentBlock])
@@ -61,58 +26,58 @@ _content: FoldingDecoder[list[ContentBlock]] = FoldingDecoder(list[ContentBlock]
 
 Contribution = (
     ToolSpec
-    | Command
-    | PromptSection
-    | Interceptor
-    | EventHandler
-    | Shortcut
-    | MessageHook
-    | InputTransformer
-    | Compactor
-    | Provider
+    | contributions.Command
+    | contributions.PromptSection
+    | contributions.Interceptor
+    | contributions.EventHandler
+    | contributions.Shortcut
+    | contributions.MessageHook
+    | contributions.InputTransformer
+    | contributions.Compactor
+    | contributions.Provider
 )
 
 
-def why_not(params: Wire) -> str:
+def find_fault(params: Wire) -> str:
     """Why a registration cannot be taken; empty when it can (FIX-10)."""
     for field in ("name", "key", "title", "api"):
         if not getattr(params, field, "-").strip():
             return f"its {field} is empty"
     if isinstance(params, messages.RegisterToolParams) and not isinstance(params.parameters, dict | bool | None):
         return f"the parameters of its tool {params.name} are no JSON object"
-    if isinstance(params, messages.RegisterShortcutParams) and shortcut_key(params.key) is None:
+    if isinstance(params, messages.RegisterShortcutParams) and parse_shortcut_key(params.key) is None:
         return f"its key {params.key} is none: ctrl, alt or shift joined by + to one letter a-z"
     return ""
 
 
-def contribution(params: Wire) -> Contribution:
-    """What a registration offers; `why_not` has been asked. Types of events stay as they are spelt: what they are made of is the
+def to_contribution(params: Wire) -> Contribution:
+    """What a registration offers; `find_fault` has been asked. Types of events stay as they are spelt: what they are made of is the
     adapter's to know."""
     match params:
         case messages.RegisterToolParams():
-            return _tool(params)
+            return _to_tool_spec(params)
         case messages.RegisterCommandParams():
-            return Command(params.name, params.description, params.immediate)
+            return contributions.Command(params.name, params.description, params.immediate)
         case messages.RegisterPromptSectionParams():
-            return PromptSection(params.title, params.content, params.order, params.token_hint)
+            return contributions.PromptSection(params.title, params.content, params.order, params.token_hint)
         case messages.RegisterInterceptorParams():
-            return Interceptor(params.name, _STAGES, params.priority, "closed")  # no answer blocks (spec piglet 5.3)
+            return contributions.Interceptor(params.name, _STAGES, params.priority, "closed")  # no answer blocks (spec piglet 5.3)
         case messages.RegisterEventHandlerParams():
-            return EventHandler(params.name, frozenset(params.events or ("*",)), params.priority)
+            return contributions.EventHandler(params.name, frozenset(params.events or ("*",)), params.priority)
         case messages.RegisterShortcutParams():
-            return Shortcut(shortcut_key(params.key) or params.key, params.description)
+            return contributions.Shortcut(parse_shortcut_key(params.key) or params.key, params.description)
         case messages.RegisterMessageHookParams():
-            return MessageHook(params.name, params.priority)
+            return contributions.MessageHook(params.name, params.priority)
         case messages.RegisterInputTransformerParams():
-            return InputTransformer(params.name, params.priority)
+            return contributions.InputTransformer(params.name, params.priority)
         case messages.RegisterCompactorParams():
-            return Compactor(params.name, params.threshold)
+            return contributions.Compactor(params.name, params.threshold)
         case messages.RegisterProviderParams():
-            return Provider(params.api)
+            return contributions.Provider(params.api)
     raise TypeError(f"{type(params).__name__} registers nothing")
 
 
-def _tool(params: messages.RegisterToolParams) -> ToolSpec:
+def _to_tool_spec(params: messages.RegisterToolParams) -> ToolSpec:
     """Its schema unmodified, also when it describes no object; none at all takes any object, and so does the schema `true`."""
     said = params.parameters
     return ToolSpec(
@@ -125,7 +90,7 @@ def _tool(params: messages.RegisterToolParams) -> ToolSpec:
     )
 
 
-def shortcut_key(text: str) -> str | None:
+def parse_shortcut_key(text: str) -> str | None:
     """The key in its one spelling: ctrl, alt, shift in this order, then a letter; None when it is no such key (spec piglet 4)."""
     *modifiers, letter = text.strip().lower().split("+")
     sound = 0 < len(modifiers) == len(set(modifiers) & set(_MODIFIERS))
@@ -137,24 +102,24 @@ def shortcut_key(text: str) -> str | None:
 # -- tools (spec piglet 5.1) ------------------------------------------------------------------------------------------------------
 
 
-def tool_result(result: ToolExecuteResult) -> ToolResult:
+def to_tool_result(result: ToolExecuteResult) -> ToolResult:
     """What a tool answered.
 
     Its code and hint also stand in its text, for the model (spec piglet 5.1); `isError` counts (FIX-12).
     """
-    content, is_broken = _read(result.content or ())
+    content, is_broken = _read_blocks(result.content or ())
     if result.error_code and content and isinstance(first := content[0], TextBlock) and not first.text.startswith("[error:"):
         hint = f"\nhint: {result.error_hint}" if result.error_hint else ""
         content = (TextBlock(f"[error:{result.error_code}] {first.text}{hint}"), *content[1:])
     return ToolResult(content, result.is_error or is_broken, result.error_code, result.error_hint)
 
 
-def blocks(content: Iterable[ContentBlock]) -> tuple[Block, ...]:
+def to_blocks(content: Iterable[ContentBlock]) -> tuple[Block, ...]:
     """An image that cannot be decoded becomes a text that says so; what is of an unknown type becomes its text."""
-    return _read(content)[0]
+    return _read_blocks(content)[0]
 
 
-def _read(content: Iterable[ContentBlock]) -> tuple[tuple[Block, ...], bool]:
+def _read_blocks(content: Iterable[ContentBlock]) -> tuple[tuple[Block, ...], bool]:
     found: list[Block] = []
     is_broken = False
     for block in content:
@@ -162,29 +127,29 @@ def _read(content: Iterable[ContentBlock]) -> tuple[tuple[Block, ...], bool]:
             found.append(TextBlock(block.text))
             continue
         try:
-            found.append(ImageBlock(_base64(block.data), block.mime))
+            found.append(ImageBlock(_decode_base64(block.data), block.mime))
         except ValueError as error:
             found.append(TextBlock(f"[an image that cannot be decoded: {error}]"))
             is_broken = True
     return tuple(found), is_broken
 
 
-def content_blocks(content: Iterable[Block]) -> list[ContentBlock]:
+def to_content_blocks(content: Iterable[Block]) -> list[ContentBlock]:
     """The other way. What piglet has no type for is text, as JSON."""
-    return [_content_block(block) for block in content]
+    return [_to_content_block(block) for block in content]
 
 
-def _content_block(block: Block) -> ContentBlock:
+def _to_content_block(block: Block) -> ContentBlock:
     match block:
         case TextBlock(text=text):
             return ContentBlock("text", text)
         case ImageBlock(data=data, mime=mime):
             return ContentBlock("image", "", b2a_base64(data, newline=False).decode(), mime)
         case OtherBlock(native=native):
-            return ContentBlock("text", msgspec.json.encode(paired(native)).decode())
+            return ContentBlock("text", msgspec.json.encode(replace_surrogates(native)).decode())
 
 
-def _base64(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     """Standard alphabet with padding, else `ValueError`. Line breaks do not count: the program `base64` writes them."""
     data = text.replace("\n", "").replace("\r", "")
     if len(data) % 4 or data.endswith("==="):  # `a2b_base64` lets a surplus `=` pass
@@ -195,48 +160,48 @@ def _base64(text: str) -> bytes:
 # -- interceptors (spec piglet 5.3) -----------------------------------------------------------------------------------------------
 
 
-def before(result: messages.InterceptorBeforeResult, name: str, asked: Any) -> InterceptResult:
+def read_before(result: messages.InterceptorBeforeResult, name: str, asked: Any) -> contributions.InterceptResult:
     """What the interceptor of that name says to a call with these arguments. A block is no error to the model (spec piglet 10.4),
     and its text is that of this answer alone (FIX-15). Null arguments, or equal ones, change nothing."""
     if not result.allow:
-        return Refuse(result.preview or f"blocked by interceptor: {name}", is_error=False)
+        return contributions.Refuse(result.preview or f"blocked by interceptor: {name}", is_error=False)
     if result.args is None or _is_same(result.args, {} if asked is None else asked):
         return PASS
-    return Rewrite(result.args)
+    return contributions.Rewrite(result.args)
 
 
-def details_of(result: ToolResult) -> Any:
+def build_details(result: ToolResult) -> Any:
     """What an after interceptor is shown of a result: its details, or else what the model will see (FIX-14)."""
     if result.details is not None:
         return result.details
-    return {"content": msgspec.to_builtins(content_blocks(result.content)), "isError": result.is_error}
+    return {"content": msgspec.to_builtins(to_content_blocks(result.content)), "isError": result.is_error}
 
 
-def after(result: messages.InterceptorAfterResult, shown: ToolResult, told: Any = None) -> InterceptResult:
-    """What an after interceptor makes of a result; `told` is what `details_of` gave for it, where that is at hand.
+def read_after(result: messages.InterceptorAfterResult, shown: ToolResult, told: Any = None) -> contributions.InterceptResult:
+    """What an after interceptor makes of a result; `told` is what `build_details` gave for it, where that is at hand.
 
     Details replace details, absent ones by nothing; where there were none, an object with `content` or `output` replaces what the
     model sees, and anything else is kept as details (FIX-14).
     """
     details = result.details
     if shown.details is not None:
-        return PASS if _is_same(details, shown.details) else Rewrite(msgspec.structs.replace(shown, details=details))
-    if details is None or _is_same(details, details_of(shown) if told is None else told):
+        return PASS if _is_same(details, shown.details) else contributions.Rewrite(msgspec.structs.replace(shown, details=details))
+    if details is None or _is_same(details, build_details(shown) if told is None else told):
         return PASS
-    content = _replaced(details, shown.content)
+    content = _replace_content(details, shown.content)
     if content is None:
-        return Rewrite(msgspec.structs.replace(shown, details=details))
-    return PASS if content == shown.content else Rewrite(msgspec.structs.replace(shown, content=content))
+        return contributions.Rewrite(msgspec.structs.replace(shown, details=details))
+    return PASS if content == shown.content else contributions.Rewrite(msgspec.structs.replace(shown, content=content))
 
 
-def _replaced(details: Any, shown: Sequence[Block]) -> tuple[Block, ...] | None:
+def _replace_content(details: Any, shown: Sequence[Block]) -> tuple[Block, ...] | None:
     """The content that these details put in the place of what was shown; None when they are about something else."""
     if not isinstance(details, dict):
         return None
     said = details.get("content")
     if isinstance(said, list):
         try:
-            return blocks(decode(_content, msgspec.json.encode(said)))
+            return to_blocks(decode(_content, msgspec.json.encode(said)))
         except BAD_INPUT:
             return None
     text = said if isinstance(said, str) else details.get("output")
@@ -247,15 +212,15 @@ def _replaced(details: Any, shown: Sequence[Block]) -> tuple[Block, ...] | None:
 
 def _is_same(one: Any, other: Any) -> bool:
     """As text: Python takes true for 1, and neither white space nor the order of keys is a change."""
-    return _canonical(one) == _canonical(other)
+    return _encode_canonical(one) == _encode_canonical(other)
 
 
-def _canonical(value: Any) -> bytes:
+def _encode_canonical(value: Any) -> bytes:
     """Paired only when it must be: that is a walk through all of it in Python, and each call is compared four times."""
     try:
         return _sorted.encode(value)
     except UnicodeEncodeError:  # half a surrogate pair
-        return _sorted.encode(paired(value))
+        return _sorted.encode(replace_surrogates(value))
 
 
 # -- what a guest wants done (spec piglet 5.4, 7.2) -------------------------------------------------------------------------------
@@ -287,59 +252,59 @@ _PAYLOADS: dict[str, FoldingDecoder[Any]] = {
 }
 
 
-def action(result: ActionResult, source: str) -> Action | None:
+def to_action(result: ActionResult, source: str) -> actions.Action | None:
     """What the answer to an event or a shortcut wants done (spec piglet 5.4); None for an unknown type or a bad payload. `source`
     is what the guest is called."""
     if result.type not in _PAYLOADS:
         return None
     raw = bytes(result.payload)
     try:
-        return _wanted(result.type, decode(_PAYLOADS[result.type], b"{}" if raw in (b"", b"null") else raw), source)
+        return _build_action(result.type, decode(_PAYLOADS[result.type], b"{}" if raw in (b"", b"null") else raw), source)
     except (*BAD_INPUT, ValueError):  # which is what bad base64 is, too
         return None
 
 
-def _wanted(type: str, payload: Any, source: str) -> Action:
+def _build_action(type: str, payload: Any, source: str) -> actions.Action:
     match type:
         case "notify":
-            return _notice(payload, source) or NoAction()
+            return _to_notice(payload, source) or actions.NoAction()
         case "showMessage":
-            return Display(payload.text, source=source)
+            return actions.Display(payload.text, source=source)
         case "setSessionTitle":  # an empty one is no title
-            return SetTitle(payload.title) if payload.title.strip() else NoAction()
+            return actions.SetTitle(payload.title) if payload.title.strip() else actions.NoAction()
         case "setStatus":
-            return SetStatus(payload.key, payload.text)
+            return actions.SetStatus(payload.key, payload.text)
         case "attachImage":
-            return AttachImage(ImageBlock(_base64(payload.data), payload.mime_type))
+            return actions.AttachImage(ImageBlock(_decode_base64(payload.data), payload.mime_type))
         case "detachImage":
-            return DetachImage()
+            return actions.DetachImage()
         case "sendMessage":
-            return SubmitPrompt(payload.content) if payload.content.strip() else NoAction()
+            return actions.SubmitPrompt(payload.content) if payload.content.strip() else actions.NoAction()
         case _:
-            return Quit()
+            return actions.Quit()
 
 
-def told(method: str, params: Any, source: str) -> Action | None:
+def notification_to_action(method: str, params: Any, source: str) -> actions.Action | None:
     """What a notification wants seen (spec piglet 7.2); None for one that is no matter of the surface, such as `steer`."""
     match method:
         case "notify":
-            return _notice(params, source) or NoAction()
+            return _to_notice(params, source) or actions.NoAction()
         case "showMessage":
-            return Display(params.text, source=source)
+            return actions.Display(params.text, source=source)
         case "setWidget":
             below = params.placement == "below-status"
-            return SetWidget(params.key, "below-status" if below else "above-input", params.content)
+            return actions.SetWidget(params.key, "below-status" if below else "above-input", params.content)
         case "showOverlay":
-            where = anchor_of(params.anchor), width_of(params.width)
-            return ShowOverlay(Overlay(params.key, params.title, params.content, *where))
+            where = actions.parse_anchor(params.anchor), actions.parse_width(params.width)
+            return actions.ShowOverlay(actions.Overlay(params.key, params.title, params.content, *where))
         case "closeOverlay":
-            return CloseOverlay(params.key)
+            return actions.CloseOverlay(params.key)
         case "setInputText":
-            return SetInput(params.text)
+            return actions.SetInput(params.text)
         case _:
             return None
 
 
-def _notice(params: messages.NotifyParams, source: str) -> Notice | None:
+def _to_notice(params: messages.NotifyParams, source: str) -> actions.Notice | None:
     """None for an empty one, which nobody could see; an unknown level is shown like info (spec piglet 7.2)."""
-    return Notice(params.message, _LEVELS.get(params.level, "info"), source=source) if params.message else None
+    return actions.Notice(params.message, _LEVELS.get(params.level, "info"), source=source) if params.message else None

@@ -33,7 +33,7 @@ class PeerSide(TypedSide):
     def register_command(self, name: str, description: str = "", *, immediate: bool = False) -> bytes:
         return self.register(messages.RegisterCommandParams(name, description, immediate))
 
-    def introduce(self, request: jsonrpc.Request, name: str, version: str = "") -> bytes | None:
+    def answer_initialize(self, request: jsonrpc.Request, name: str, version: str = "") -> bytes | None:
         """Answer `initialize`: what is registered so far is the batch (spec piglet 3)."""
         return self.answer(request, messages.InitializeResult(name, version))
 

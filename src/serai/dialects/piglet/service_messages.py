@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from serai.dialects.piglet.messages import CompactMessage, ContentBlock, Wire, always
+from serai.dialects.piglet.messages import CompactMessage, ContentBlock, Wire, always_written
 
 # -- tools
 
 
 class HostToolInfo(Wire, frozen=True):
     name: str
-    description: str = always("")
-    parameters: Any = always(None)
+    description: str = always_written("")
+    parameters: Any = always_written(None)
     deferred: bool = False
 
 
@@ -34,7 +34,7 @@ class HostExecuteToolResult(Wire, frozen=True):
 
 class HostToolDefInfo(Wire, frozen=True):
     name: str
-    description: str = always("")
+    description: str = always_written("")
 
 
 class HostToolDefsResult(Wire, frozen=True):
@@ -64,8 +64,8 @@ class HostAuthGetKeyResult(Wire, frozen=True):
 
 
 class HostTokenUsage(Wire, frozen=True):
-    input: int = always(0)
-    output: int = always(0)
+    input: int = always_written(0)
+    output: int = always_written(0)
 
 
 class HostChatResult(Wire, frozen=True):
@@ -232,7 +232,7 @@ class HostSubscribeResult(Wire, frozen=True):
 
 class HostCommandInfo(Wire, frozen=True):
     name: str
-    description: str = always("")
+    description: str = always_written("")
 
 
 class HostCommandsResult(Wire, frozen=True):
@@ -240,7 +240,7 @@ class HostCommandsResult(Wire, frozen=True):
 
 
 class HostShortcutInfo(Wire, frozen=True):
-    description: str = always("")
+    description: str = always_written("")
 
 
 class HostShortcutsResult(Wire, frozen=True):
@@ -295,7 +295,7 @@ class HostListToolsParams(Wire, frozen=True):
 
 class HostExecuteToolParams(Wire, frozen=True):
     name: str
-    args: dict[str, Any] | None = always(None)
+    args: dict[str, Any] | None = always_written(None)
     call_id: str = ""
 
 
@@ -304,14 +304,14 @@ class HostActivateToolParams(Wire, frozen=True):
 
 
 class HostSetToolFilterParams(Wire, frozen=True):
-    names: list[str] | None = always(None)
+    names: list[str] | None = always_written(None)
 
 
 # -- configuration and credentials
 
 
 class HostConfigGetParams(Wire, frozen=True):
-    keys: list[str] | None = always(None)
+    keys: list[str] | None = always_written(None)
 
 
 class HostConfigReadExtParams(Wire, frozen=True):
@@ -326,8 +326,8 @@ class HostAuthGetKeyParams(Wire, frozen=True):
 
 
 class ChatMessage(Wire, frozen=True):
-    role: str = always("")
-    content: str = always("")
+    role: str = always_written("")
+    content: str = always_written("")
 
 
 class HostChatParams(Wire, frozen=True):
@@ -349,7 +349,7 @@ class HostAgentRunParams(Wire, frozen=True):
 
 
 class HostSetConversationMessagesParams(Wire, frozen=True):
-    messages: list[CompactMessage] | None = always(None)
+    messages: list[CompactMessage] | None = always_written(None)
 
 
 # -- sessions on disk
@@ -365,17 +365,17 @@ class HostSetSessionTitleParams(Wire, frozen=True):
 
 class HostAppendSessionEntryParams(Wire, frozen=True):
     kind: str
-    data: Any = always(None)
+    data: Any = always_written(None)
 
 
 class HostAppendCustomMessageParams(Wire, frozen=True):
     role: str
-    content: str = always("")
+    content: str = always_written("")
 
 
 class HostSetLabelParams(Wire, frozen=True):
     target_id: str
-    label: str = always("")
+    label: str = always_written("")
 
 
 class HostBranchSessionParams(Wire, frozen=True):
@@ -384,14 +384,14 @@ class HostBranchSessionParams(Wire, frozen=True):
 
 class HostBranchSessionSummaryParams(Wire, frozen=True):
     entry_id: str
-    summary: str = always("")
+    summary: str = always_written("")
 
 
 # -- models
 
 
 class HostSwitchModelParams(Wire, frozen=True):
-    model_id: str = always("")
+    model_id: str = always_written("")
     persist_default: bool = False
 
 
@@ -402,7 +402,7 @@ class HostModelOverride(Wire, frozen=True):
 
 
 class HostWriteModelsParams(Wire, frozen=True):
-    overrides: dict[str, HostModelOverride] | None = always(None)
+    overrides: dict[str, HostModelOverride] | None = always_written(None)
 
 
 # -- background, control, compaction
@@ -417,18 +417,18 @@ class HostRunBackgroundParams(Wire, frozen=True):
 
 class WirePickerItem(Wire, frozen=True):
     id: str
-    label: str = always("")
+    label: str = always_written("")
     desc: str = ""
 
 
 class HostShowPickerParams(Wire, frozen=True):
-    title: str = always("")
-    items: list[WirePickerItem] | None = always(None)
+    title: str = always_written("")
+    items: list[WirePickerItem] | None = always_written(None)
 
 
 class HostAskUserParams(Wire, frozen=True):
-    prompt: str = always("")
-    choices: list[str] | None = always(None)
+    prompt: str = always_written("")
+    choices: list[str] | None = always_written(None)
 
 
 # -- the bus
@@ -436,7 +436,7 @@ class HostAskUserParams(Wire, frozen=True):
 
 class HostPublishParams(Wire, frozen=True):
     topic: str
-    data: Any = always(None)
+    data: Any = always_written(None)
 
 
 class HostSubscribeParams(Wire, frozen=True):

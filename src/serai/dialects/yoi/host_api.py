@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from serai.dialects.yoi.messages import strict_json
+from serai.dialects.yoi.messages import parse_strict_json
 from serai.plugins import authorization, targets
-from serai.plugins.targets import Parsed, parse_url
-from serai.plugins.untrusted_text import bounded, operator_text, redacted
+from serai.plugins.targets import ParsedUrl, parse_url
+from serai.plugins.untrusted_text import bound_text, operator_text, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,14 +73,14 @@ class PreparedRequest(msgspec.Struct, frozen=True):
     """A request that may be made; `url` is the normalised one."""
 
     method: str
-    url: Parsed
+    url: ParsedUrl
     headers: tuple[tuple[str, str], ...]
     body: bytes | None
 
     def head(self) -> list[tuple[str, str]]:
         """All headers, ours first: nothing is kept alive, nothing comes compressed."""
         said = {name.lower() for name, _ in self.headers}
-        head = [("host", targets.authority(self.url))]
+        head = [("host", targets.get_authority(self.url))]
         if "user-agent" not in said:
             head.append(("user-agent", REQUEST_AGENT))
         if "accept" not in said:
@@ -91,7 +91,7 @@ class PreparedRequest(msgspec.Struct, frozen=True):
         return [*head, *self.headers]
 
 
-def size(text: str) -> int:
+def count_bytes(text: str) -> int:
     """Bytes of a text. A worker that was taken over may send halves of characters, which have none."""
     try:
         return len(text.encode())
@@ -99,15 +99,15 @@ def size(text: str) -> int:
         raise HostCallDenied("the text is not valid Unicode") from None
 
 
-def strict(text: str, into: type[T], *, what: str) -> T:
+def decode_strict(text: str, into: type[T], *, what: str) -> T:
     """A strict document: no unknown field, no key twice (spec yoi 21.16)."""
     try:
-        return msgspec.convert(strict_json(text), into)
+        return msgspec.convert(parse_strict_json(text), into)
     except ValueError as error:
         raise HostCallDenied(f"invalid {what} JSON: {operator_text(str(error))}") from None
 
 
-def parsed(url: str, *, what: str) -> Parsed:
+def parse_api_url(url: str, *, what: str) -> ParsedUrl:
     try:
         return parse_url(url)
     except ValueError as error:
@@ -117,24 +117,24 @@ def parsed(url: str, *, what: str) -> Parsed:
 def check_request(record: ResolvedPlugin, given: Any) -> PreparedRequest:
     """The checks of spec yoi 4.3 but the first, in order; `given` is the document's text, or its value where it came as one."""
     text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
-    if size(text) > REQUEST_DESCRIPTOR:
+    if count_bytes(text) > REQUEST_DESCRIPTOR:
         raise HostCallDenied(f"request descriptor exceeds {REQUEST_DESCRIPTOR} bytes")
-    if reason := authorization.host_api_refusal(record, "request"):
+    if reason := authorization.find_api_refusal(record, "request"):
         raise HostCallDenied(f"plugin host API dispatch denied: {reason}")
-    asked = strict(text, RequestDescriptor, what="request")
+    asked = decode_strict(text, RequestDescriptor, what="request")
     if asked.method not in METHODS:
         raise HostCallDenied(f"request method `{operator_text(asked.method, NAME)}` is not allowed")
-    headers = _headers(asked.headers)
+    headers = _check_headers(asked.headers)
     body = None if asked.body is None else asked.body.encode()
     if body is not None and len(body) > BODY:
         raise HostCallDenied(f"request body exceeds {BODY} bytes")
-    url = _request_location(parsed(asked.url, what="request"))
-    if reason := authorization.request_refusal(record, asked.method, url):
+    url = _check_request_url(parse_api_url(asked.url, what="request"))
+    if reason := authorization.find_request_refusal(record, asked.method, url):
         raise HostCallDenied(reason)
     return PreparedRequest(asked.method, url, headers, body)
 
 
-def _request_location(url: Parsed) -> Parsed:
+def _check_request_url(url: ParsedUrl) -> ParsedUrl:
     if url.scheme in ("ws", "wss"):
         raise HostCallDenied("WebSocket URLs are not supported by host_api.request")
     if url.scheme not in ("http", "https"):
@@ -148,22 +148,22 @@ def _request_location(url: Parsed) -> Parsed:
     return url
 
 
-def _headers(given: tuple[Header, ...]) -> tuple[tuple[str, str], ...]:
+def _check_headers(given: tuple[Header, ...]) -> tuple[tuple[str, str], ...]:
     if len(given) > HEADERS:
         raise HostCallDenied(f"request descriptor has too many headers (max {HEADERS})")
     kept = []
     for header in given:
-        _header(header.name, header.value)
+        _check_header(header.name, header.value)
         if header.name.lower() not in ("connection", "accept-encoding"):  # ours are sent in their place
             kept.append((header.name, header.value.strip(" \t")))
     return tuple(kept)
 
 
-def _header(name: str, value: str) -> None:
-    if not 1 <= size(name) <= NAME:
+def _check_header(name: str, value: str) -> None:
+    if not 1 <= count_bytes(name) <= NAME:
         raise HostCallDenied("request header name is invalid")
-    shown, lower, tokens = bounded(name, NAME), name.lower(), _tokens(value)
-    if size(value) > VALUE:
+    shown, lower, tokens = bound_text(name, NAME), name.lower(), _split_tokens(value)
+    if count_bytes(value) > VALUE:
         raise HostCallDenied(f"request header `{shown}` exceeds {VALUE} bytes")
     if lower.strip() in CREDENTIALS:
         raise HostCallDenied(
@@ -185,11 +185,11 @@ def _header(name: str, value: str) -> None:
         raise HostCallDenied(f"request header `{shown}` would name another target than the one that was checked")
 
 
-def _tokens(value: str) -> set[str]:
+def _split_tokens(value: str) -> set[str]:
     return {part.partition(";")[0].strip().lower() for part in value.split(",")}
 
 
-def lossy(data: bytes, most: int) -> tuple[str, bool]:
+def decode_lossy(data: bytes, most: int) -> tuple[str, bool]:
     """Text of at most so many bytes, and whether something was left out.
 
     Replacing what is no UTF-8 makes a text longer (spec yoi 21.12).
@@ -199,12 +199,12 @@ def lossy(data: bytes, most: int) -> tuple[str, bool]:
     return cut, len(data) > most or len(text) > most
 
 
-def answer(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
+def answer_request(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
     """The response's document (spec yoi 4.2); `body` is what was read, one byte more than may be given where there is more."""
     named = [(name.decode("latin-1").lower(), value) for name, value in headers]
     first = [(name, value) for name, value in named if name not in CREDENTIALS][:HEADERS]
-    kept = tuple(Header(name, bounded(redacted(value.decode()), VALUE)) for name, value in first if _is_text(value))
-    text, cut = lossy(body, RESPONSE)
+    kept = tuple(Header(name, bound_text(redact(value.decode()), VALUE)) for name, value in first if _is_text(value))
+    text, cut = decode_lossy(body, RESPONSE)
     return msgspec.json.encode(Response(status, kept, text, cut)).decode()
 
 
@@ -241,31 +241,31 @@ class FsRequest(msgspec.Struct, frozen=True):
 
 
 def check_fs(operation: Operation, text: str) -> FsRequest:
-    if size(text) > REQUEST:
+    if count_bytes(text) > REQUEST:
         raise HostCallDenied(f"FS request exceeds {REQUEST} bytes")
     if operation == "write":
-        asked = strict(text, _Write, what="FS request")
+        asked = decode_strict(text, _Write, what="FS request")
         content = asked.content.encode()
         if len(content) > CONTENT:
             raise HostCallDenied(f"FS write content exceeds {CONTENT} bytes")
-        parts = _parts(asked.path)
+        parts = _split_path(asked.path)
         if not parts:
             raise HostCallDenied("FS write path must name a file")
-        return FsRequest(operation, shown(asked.path), parts, content)
-    path = strict(text, _Path, what="FS request").path
-    return FsRequest(operation, shown(path), _parts(path))
+        return FsRequest(operation, format_path(asked.path), parts, content)
+    path = decode_strict(text, _Path, what="FS request").path
+    return FsRequest(operation, format_path(path), _split_path(path))
 
 
-def shown(path: str) -> str:
+def format_path(path: str) -> str:
     """The path as answers and errors have it (spec yoi 6.1)."""
     return operator_text(path, _SHOWN)
 
 
-def _parts(path: str) -> tuple[str, ...]:
+def _split_path(path: str) -> tuple[str, ...]:
     """The components of a path. Nothing is looked up, so `..` is refused wherever it stands."""
     if not path:
         raise HostCallDenied("FS path must not be empty")
-    if size(path) > PATH:
+    if count_bytes(path) > PATH:
         raise HostCallDenied(f"FS path exceeds {PATH} bytes")
     if "\0" in path:
         raise HostCallDenied("FS path must not contain NUL")
@@ -277,7 +277,7 @@ def _parts(path: str) -> tuple[str, ...]:
     return tuple(part for part in parts if part not in ("", "."))
 
 
-def granted(record: ResolvedPlugin, operation: Operation) -> tuple[FsGrant, ...]:
+def find_grants(record: ResolvedPlugin, operation: Operation) -> tuple[FsGrant, ...]:
     """The grants with this operation, in their order; none implies another."""
     grants = tuple(grant for grant in record.grants.fs if operation in grant.operations)
     if not grants:
@@ -285,30 +285,30 @@ def granted(record: ResolvedPlugin, operation: Operation) -> tuple[FsGrant, ...]
     return grants
 
 
-def root_of(grant: FsGrant) -> str:
+def normalise_root(grant: FsGrant) -> str:
     """The root as it is opened. A trailing slash or `/.` would follow a symlink, `..` would leave a folder that is one."""
     root = grant.root
     parts = root.split("/")
-    if not root.startswith("/") or size(root) > PATH or "\0" in root or ".." in parts:
+    if not root.startswith("/") or count_bytes(root) > PATH or "\0" in root or ".." in parts:
         raise HostCallDenied(f"FS grant root must be an absolute path of at most {PATH} bytes without `..`")
     return "/" + "/".join(part for part in parts if part not in ("", "."))
 
 
-def read(asked: FsRequest, data: bytes) -> str:
+def answer_read(asked: FsRequest, data: bytes) -> str:
     """`data`: what was read, one byte more than may be given where there is more."""
-    content, cut = lossy(data, CONTENT)
-    return _fs_document({"path": asked.path, "content": content, "truncated": cut})
+    content, cut = decode_lossy(data, CONTENT)
+    return _encode_fs_document({"path": asked.path, "content": content, "truncated": cut})
 
 
-def listed(asked: FsRequest, entries: Sequence[Entry], truncated: bool) -> str:
-    return _fs_document({"path": asked.path, "entries": entries, "truncated": truncated})
+def answer_list(asked: FsRequest, entries: Sequence[Entry], truncated: bool) -> str:
+    return _encode_fs_document({"path": asked.path, "entries": entries, "truncated": truncated})
 
 
-def written(asked: FsRequest) -> str:
-    return _fs_document({"path": asked.path, "bytes_written": len(asked.content)})
+def answer_write(asked: FsRequest) -> str:
+    return _encode_fs_document({"path": asked.path, "bytes_written": len(asked.content)})
 
 
-def _fs_document(value: object) -> str:
+def _encode_fs_document(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
@@ -330,11 +330,11 @@ class WebSocketDescriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     headers: tuple[Any, ...] = ()
 
 
-def check_open(record: ResolvedPlugin, text: str) -> Parsed:
+def check_open(record: ResolvedPlugin, text: str) -> ParsedUrl:
     """The checks of spec yoi 5.2 between the authorisation and the capacity, in their order."""
-    if size(text) > WEBSOCKET_DESCRIPTOR:
+    if count_bytes(text) > WEBSOCKET_DESCRIPTOR:
         raise HostCallDenied(f"WebSocket open descriptor exceeds {WEBSOCKET_DESCRIPTOR} bytes")
-    asked = strict(text, WebSocketDescriptor, what="WebSocket open request")
+    asked = decode_strict(text, WebSocketDescriptor, what="WebSocket open request")
     if asked.protocols:
         raise HostCallDenied("WebSocket subprotocol negotiation is not supported by host_api.websocket v1")
     if asked.headers:
@@ -345,15 +345,15 @@ def check_open(record: ResolvedPlugin, text: str) -> Parsed:
     return check_url(record, asked.url)
 
 
-def check_url(record: ResolvedPlugin, url: str) -> Parsed:
+def check_url(record: ResolvedPlugin, url: str) -> ParsedUrl:
     """A URL's own checks, which the connections that the host owns need as well (spec yoi 16)."""
-    place = _websocket_location(parsed(url, what="WebSocket"))
-    if reason := authorization.websocket_refusal(record, place):
+    place = _check_websocket_url(parse_api_url(url, what="WebSocket"))
+    if reason := authorization.find_websocket_refusal(record, place):
         raise HostCallDenied(reason)
     return place
 
 
-def _websocket_location(url: Parsed) -> Parsed:
+def _check_websocket_url(url: ParsedUrl) -> ParsedUrl:
     if url.scheme in ("http", "https"):
         raise HostCallDenied("HTTP URLs are not supported by host_api.websocket")
     if url.scheme not in ("ws", "wss"):
@@ -369,31 +369,31 @@ def _websocket_location(url: Parsed) -> Parsed:
 
 def check_text(text: str) -> int:
     """How many bytes are sent."""
-    if (count := size(text)) > TEXT:
+    if (count := count_bytes(text)) > TEXT:
         raise HostCallDenied(f"WebSocket text frame exceeds {TEXT} bytes")
     return count
 
 
-def wait(milliseconds: int) -> float:
+def get_recv_timeout(milliseconds: int) -> float:
     """How long one `recv` waits: a plugin's 0 is the usual, and no plugin waits for ever."""
     return min(milliseconds / 1000, LONGEST) if milliseconds > 0 else SECONDS
 
 
-def _websocket_document(**fields: Any) -> str:
+def _encode_fields(**fields: Any) -> str:
     return msgspec.json.encode(fields).decode()
 
 
-def opened(handle: int, url: Parsed) -> str:
-    return _websocket_document(handle=handle, url=url.safe)
+def answer_open(handle: int, url: ParsedUrl) -> str:
+    return _encode_fields(handle=handle, url=url.safe)
 
 
-def sent(count: int) -> str:
-    return _websocket_document(sent=True, bytes=count)
+def answer_send(count: int) -> str:
+    return _encode_fields(sent=True, bytes=count)
 
 
-def received(text: str | None) -> str:
-    return _websocket_document(type="closed") if text is None else _websocket_document(type="text", text=text)
+def answer_recv(text: str | None) -> str:
+    return _encode_fields(type="closed") if text is None else _encode_fields(type="text", text=text)
 
 
-def closed(known: bool) -> str:
-    return _websocket_document(closed=known)
+def answer_close(known: bool) -> str:
+    return _encode_fields(closed=known)

@@ -81,7 +81,7 @@ class HostSide:
 
     # -- its life (spec yoi 13) -------------------------------------------------------------------------------------------------
 
-    def starting(self) -> bool:
+    def begin_start(self) -> bool:
         """A new store: nothing of the old life is left but what waits in the queue. False: it is no time to start."""
         if not self._move(Lifecycle.STARTING):
             return False
@@ -90,28 +90,28 @@ class HostSide:
         self.component_status = None
         self.connections.clear()
         if self.in_flight is not None:  # its outcome was never told
-            self.failed(self.in_flight, "the plugin's worker ended", poisoned=False)
+            self.mark_failed(self.in_flight, "the plugin's worker ended", poisoned=False)
         return True
 
-    def started(self, status: PluginStatus) -> bool:
-        return self._move(Lifecycle.RUNNING) and self._keep(status)
+    def finish_start(self, status: PluginStatus) -> bool:
+        return self._move(Lifecycle.RUNNING) and self._keep_status(status)
 
-    def refreshed(self, status: PluginStatus) -> bool:
+    def refresh_status(self, status: PluginStatus) -> bool:
         """What `status` answered; asked for only while it runs (spec yoi 13.2)."""
-        return self.lifecycle is Lifecycle.RUNNING and self._keep(status)
+        return self.lifecycle is Lifecycle.RUNNING and self._keep_status(status)
 
-    def updated(self, status: Any) -> None:
+    def update_status(self, status: Any) -> None:
         """What a `diagnostic_status_update` says of the plugin from now on (spec yoi 3.6)."""
         self.component_status = status
 
-    def crashed(self, why: str) -> bool:
+    def mark_crashed(self, why: str) -> bool:
         """A trap, a time-out, a bad status document, a dead worker: until it is started anew nothing reaches it."""
         if not self._move(Lifecycle.FAILED, why):
             return False
         self._cause = self.last_error = operator_text(why)
         return True
 
-    def stopping(self) -> tuple[Event, ...]:
+    def begin_stop(self) -> tuple[Event, ...]:
         """The events that waited and are lost; the one in flight is not among them.
 
         Nothing happens to a stopped one (spec yoi 13.3).
@@ -126,11 +126,11 @@ class HostSide:
         self.connections.close_all()
         return lost
 
-    def stopped(self, status: PluginStatus | None = None) -> bool:
+    def finish_stop(self, status: PluginStatus | None = None) -> bool:
         """With what `stop` answered, if there was anybody to ask."""
-        return self._move(Lifecycle.STOPPED) and (status is None or self._keep(status))
+        return self._move(Lifecycle.STOPPED) and (status is None or self._keep_status(status))
 
-    def refusal(self) -> str:
+    def find_refusal(self) -> str:
         """Why a tool cannot be called now, or nothing (spec yoi 13.5)."""
         if self.lifecycle in (Lifecycle.READY, Lifecycle.RUNNING):
             return ""
@@ -144,7 +144,7 @@ class HostSide:
         self.note(DiagnosticKind.LIFECYCLE, f"plugin instance is {to.value}" + (f": {why}" if why else ""))
         return True
 
-    def _keep(self, status: PluginStatus) -> bool:
+    def _keep_status(self, status: PluginStatus) -> bool:
         self.component_status = status.raw
         return True
 
@@ -156,10 +156,10 @@ class HostSide:
         event: Event,
         *,
         record: ResolvedPlugin,
-        authorise: Callable[[ResolvedPlugin, str], str] = authorization.ingress_refusal,
+        authorise: Callable[[ResolvedPlugin, str], str] = authorization.find_ingress_refusal,
     ) -> None:
         """Queue it for the ingress `name`, or raise Rejected: the first thing that is wrong with it, in the order of 15.2."""
-        for kind, why in self._objections(name, event, record, authorise):
+        for kind, why in self._find_objections(name, event, record, authorise):
             text = operator_text(why)
             self._count(rejected=1)
             self.last_error = text
@@ -168,35 +168,35 @@ class HostSide:
         self._queue.append(event)
         self._count(enqueued=1)
 
-    def next(self) -> Event | None:
+    def take_next(self) -> Event | None:
         """The event to hand over now, if the plugin runs and has no other. Its outcome must be told."""
         if self.lifecycle is not Lifecycle.RUNNING or self.in_flight is not None or not self._queue:
             return None
         self.in_flight = self._queue.popleft()
         return self.in_flight
 
-    def dispatched(self, event: Event) -> bool:
+    def mark_dispatched(self, event: Event) -> bool:
         """The plugin took it. False, here and below: its outcome is known already."""
         return self._settle(event, dispatched=1)
 
-    def failed(self, event: Event, why: str, *, poisoned: bool = True) -> str:
+    def mark_failed(self, event: Event, why: str, *, poisoned: bool = True) -> str:
         """A trap or a broken answer: that is the end of this life.
 
         Not `poisoned`: the plugin said itself that it failed (spec yoi 3.5).
         """
         text = operator_text(f"plugin ingress dispatch failed closed: {why}")
         if self._settle(event, failed=1):
-            self._tell_failed(DiagnosticKind.DISPATCH_FAILED, text, poisoned=poisoned)
+            self._report_failure(DiagnosticKind.DISPATCH_FAILED, text, poisoned=poisoned)
         return text
 
-    def timed_out(self, event: Event, seconds: float) -> str:
+    def mark_timed_out(self, event: Event, seconds: float) -> str:
         """It was cut off at its deadline, so nobody looks at its commands (spec yoi 15.3)."""
         text = f"plugin ingress dispatch timed out after {seconds:g}s"
         if self._settle(event, failed=1, timed_out=1):
-            self._tell_failed(DiagnosticKind.DISPATCH_TIMEOUT, text, poisoned=True)
+            self._report_failure(DiagnosticKind.DISPATCH_TIMEOUT, text, poisoned=True)
         return text
 
-    def undelivered(self, event: Event, why: str) -> Event | None:
+    def requeue(self, event: Event, why: str) -> Event | None:
         """The host failed before the plugin saw it: it waits again, in front of the others, as the next attempt.
 
         None: that was its last one, or there is no room, or nobody will take it any more.
@@ -205,7 +205,7 @@ class HostSide:
             return None
         over = self.lifecycle in (Lifecycle.STOPPING, Lifecycle.STOPPED)
         if over or event.attempt >= ATTEMPTS or len(self._queue) >= self.capacity:
-            self.failed(event, why, poisoned=False)
+            self.mark_failed(event, why, poisoned=False)
             return None
         again = msgspec.structs.replace(event, attempt=event.attempt + 1)
         self.in_flight = None
@@ -219,9 +219,9 @@ class HostSide:
         self._count(**counts)
         return True
 
-    def _tell_failed(self, kind: DiagnosticKind, text: str, *, poisoned: bool) -> None:
+    def _report_failure(self, kind: DiagnosticKind, text: str, *, poisoned: bool) -> None:
         if poisoned and self.lifecycle is Lifecycle.RUNNING:
-            self.crashed(text)
+            self.mark_crashed(text)
         self.last_error = text
         self.note(kind, text)
 
@@ -229,29 +229,29 @@ class HostSide:
         had = self.counters
         self.counters = msgspec.structs.replace(had, **{name: getattr(had, name) + more for name, more in counts.items()})
 
-    def _objections(
+    def _find_objections(
         self, name: str, event: Event, record: ResolvedPlugin, authorise: Callable[[ResolvedPlugin, str], str]
     ) -> Iterator[tuple[DiagnosticKind, str]]:
         invalid = DiagnosticKind.INVALID_EVENT
         if "ingress" not in record.enabled_surfaces:
-            yield invalid, _invalid("plugin ingress surface is not enabled")
-        yield from self._unable()
-        yield from ((invalid, _invalid(why)) for why in _faults(name, event))
+            yield invalid, _format_invalid("plugin ingress surface is not enabled")
+        yield from self._find_state_objection()
+        yield from ((invalid, _format_invalid(why)) for why in _find_faults(name, event))
         try:
             encode_event(event)
         except BadDocument as error:
-            yield invalid, _invalid(str(error))
+            yield invalid, _format_invalid(str(error))
         declared = next((ingress for ingress in record.manifest.ingresses if ingress.name == name), None)
         if declared is None:
-            yield invalid, _invalid("requested ingress is not declared by plugin manifest")
+            yield invalid, _format_invalid("requested ingress is not declared by plugin manifest")
         elif declared.event_kinds and event.kind not in declared.event_kinds:
-            yield invalid, _invalid(f"event kind `{event.kind}` is not declared for ingress `{name}`")
+            yield invalid, _format_invalid(f"event kind `{event.kind}` is not declared for ingress `{name}`")
         if reason := authorise(record, name):
-            yield invalid, _invalid(f"plugin ingress permission denied: {reason}")
+            yield invalid, _format_invalid(f"plugin ingress permission denied: {reason}")
         if len(self._queue) >= self.capacity:
             yield DiagnosticKind.QUEUE_FULL, f"plugin ingress queue is full (capacity {self.capacity})"
 
-    def _unable(self) -> Iterator[tuple[DiagnosticKind, str]]:
+    def _find_state_objection(self) -> Iterator[tuple[DiagnosticKind, str]]:
         state = self.lifecycle
         match state:
             case Lifecycle.RUNNING:
@@ -281,11 +281,11 @@ class HostSide:
             if result.status is not CommandStatus.RECORDED:
                 self.last_error = result.message
 
-    def status(self) -> InstanceStatus:
+    def build_status(self) -> InstanceStatus:
         return InstanceStatus(
             plugin_ref=self.ref, lifecycle=self.lifecycle, component_status=self.component_status, queue_depth=len(self._queue),
             queue_capacity=self.capacity, last_error=self.last_error, dispatch_counters=self.counters,
-            output_command_results=tuple(self._results), websocket_connections=self.connections.all(),
+            output_command_results=tuple(self._results), websocket_connections=self.connections.list_statuses(),
             diagnostics=tuple(self._diagnostics), restarts=max(self._lives - 1, 0),
         )  # fmt: skip
 
@@ -299,11 +299,11 @@ class HostSide:
         )  # fmt: skip
 
 
-def _invalid(why: str) -> str:
+def _format_invalid(why: str) -> str:
     return f"invalid plugin ingress event: {why}"
 
 
-def _faults(name: str, event: Event) -> Iterator[str]:
+def _find_faults(name: str, event: Event) -> Iterator[str]:
     if not event.source.strip():
         yield "source must not be blank"
     if event.ingress_name != name:

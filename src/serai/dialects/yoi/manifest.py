@@ -1,13 +1,13 @@
-"""What the host reads of any manifest, of a plugin's: there a guest's name is who it is, so the name is the manifest's id."""
+"""The manifest of a plugin as the host reads any manifest. A guest's name is who it is there, so the name is the manifest's id."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from serai.plugins import manifest as manifests
-from serai.plugins.manifest import HAS_SWITCH, PluginManifest, argv, with_enabled
+from serai.plugins.manifest import HAS_SWITCH, PluginManifest, build_argv, set_enabled
 
-__all__ = ["HAS_SWITCH", "PluginDescription", "argv", "describe", "parse", "with_enabled"]
+__all__ = ["HAS_SWITCH", "PluginDescription", "build_argv", "describe", "parse", "set_enabled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,9 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from serai.plain_text import utf8_size
 from serai.plugins.bounds import DOCUMENT
-from serai.plugins.untrusted_text import operator_text, size
+from serai.plugins.untrusted_text import operator_text
 
 SUMMARY = 1024  # bytes (spec yoi 3.3)
 DEPTH = 128  # of lists and objects in each other
@@ -96,50 +97,50 @@ class Repeated(dict[str, Any]):
         self.key = key
 
 
-def free_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Any JSON value; of a repeated key the last counts. Raises BadDocument with what is wrong, and nothing before it."""
     try:
         value = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:  # ValueError: also text that has no UTF-8, and numbers of 5000 digits
         raise BadDocument(_TOO_DEEP if isinstance(error, RecursionError) else str(error)) from None
-    if _too_deep(text, value):
+    if _is_too_deep(text, value):
         raise BadDocument(_TOO_DEEP)
     return value
 
 
-def strict_json(text: str) -> Any:
+def parse_strict_json(text: str) -> Any:
     """The same without repeated keys, for documents all of whose fields are known (spec yoi 4.1, 5.1, 6.1)."""
-    value = marked_json(text)
-    if (key := repeated_key(value)) is not None:
+    value = parse_marked_json(text)
+    if (key := find_repeated_key(value)) is not None:
         raise BadDocument(f"duplicate field `{key}`")
     return value
 
 
-def marked_json(text: str) -> Any:
+def parse_marked_json(text: str) -> Any:
     """The same with each object that repeats a key as a `Repeated`."""
-    free_json(text)  # the one judge of what is JSON: the standard library's reader takes more
+    parse_json(text)  # the one judge of what is JSON: the standard library's reader takes more
     try:
         return _MARKING.decode(text)
     except (ValueError, RecursionError) as error:
         raise BadDocument(str(error)) from None
 
 
-def repeated_key(value: Any) -> str | None:
+def find_repeated_key(value: Any) -> str | None:
     """The first key that came twice anywhere in it."""
     if isinstance(value, Repeated):
         return value.key
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((key for item in inner if (key := repeated_key(item)) is not None), None)
+    return next((key for item in inner if (key := find_repeated_key(item)) is not None), None)
 
 
-def plain(value: Any) -> Any:
+def strip_marks(value: Any) -> Any:
     """The same value without marks: the last of each repeated key."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list) else value
+        return {key: strip_marks(item) for key, item in value.items()}
+    return [strip_marks(item) for item in value] if isinstance(value, list) else value
 
 
-def json_text(value: Any) -> str:
+def encode_json(value: Any) -> str:
     """Compact JSON. Raises BadDocument for what has none."""
     try:
         return msgspec.json.encode(value).decode()
@@ -147,7 +148,7 @@ def json_text(value: Any) -> str:
         raise BadDocument(f"it has no JSON: {error}") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) == len(pairs):
         return value
@@ -156,10 +157,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return Repeated(pairs, again)
 
 
-_MARKING = json.JSONDecoder(object_pairs_hook=_object)  # made once: `json.loads` makes one for each text
+_MARKING = json.JSONDecoder(object_pairs_hook=_build_object)  # made once: `json.loads` makes one for each text
 
 
-def _too_deep(text: str, value: Any) -> bool:
+def _is_too_deep(text: str, value: Any) -> bool:
     """Looked at only where there are brackets enough. By steps, not by calls: how deep those may go depends on who asks."""
     if text.count("[") + text.count("{") <= DEPTH:
         return False
@@ -175,16 +176,16 @@ def _too_deep(text: str, value: Any) -> bool:
 # -- into a plugin --------------------------------------------------------------------------------------------------------------
 
 
-def config_text(config: Any) -> str:
+def encode_config(config: Any) -> str:
     """What `start` gets: `null` where the enablement has no `config`, and TOML's dates as RFC 3339 has them (spec yoi 3.1)."""
-    return json_text(config)
+    return encode_json(config)
 
 
 def read_input(name: str, text: str) -> Any:
     """What a tool was called with, before it reaches the plugin (spec yoi 14)."""
-    if size(text) > DOCUMENT:
+    if utf8_size(text) > DOCUMENT:
         raise BadDocument(f"plugin tool `{name}` input exceeds {DOCUMENT} bytes")
-    return _parsed(text, f"plugin tool `{name}` input is not valid JSON")
+    return _parse_document(text, f"plugin tool `{name}` input is not valid JSON")
 
 
 class _Envelope(Event, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -193,12 +194,12 @@ class _Envelope(Event, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def read_event(value: Any) -> Event:
     """An event from a source that is not ours, as JSON text or as what was read from one: types as in spec yoi 3.4 and 21.17."""
-    value = marked_json(value) if isinstance(value, str) else value
+    value = parse_marked_json(value) if isinstance(value, str) else value
     if isinstance(value, Repeated):
         raise BadDocument(f"duplicate field `{value.key}`")
     try:
         json.dumps(value, allow_nan=False)
-        envelope = msgspec.convert(plain(value), _Envelope)
+        envelope = msgspec.convert(strip_marks(value), _Envelope)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadDocument(str(error)) from None
     return Event(**msgspec.structs.asdict(envelope))
@@ -206,33 +207,33 @@ def read_event(value: Any) -> Event:
 
 def encode_event(event: Event) -> str:
     """The very text that the plugin gets, which is what the bound is for (spec yoi 21.18)."""
-    text = json_text(event)
-    if size(text) > DOCUMENT:
+    text = encode_json(event)
+    if utf8_size(text) > DOCUMENT:
         raise BadDocument(f"event envelope exceeds {DOCUMENT} bytes")
     return text
 
 
-def correlation_id(seconds: float, random: bytes) -> str:
+def make_correlation_id(seconds: float, random: bytes) -> str:
     """A UUID of version 7: a moment since the epoch, and ten random bytes (spec yoi 3.4)."""
     number = (int(seconds * 1000) & (2**48 - 1)) << 80 | int.from_bytes(random[:10])
     version, variant = 0xF << 76, 0b11 << 62
     return str(UUID(int=number & ~version & ~variant | 7 << 76 | 0b10 << 62))
 
 
-def websocket_text(*, source: str, ingress_name: str, url: str, text: str, now: str, id: str) -> Event:
+def build_websocket_text(*, source: str, ingress_name: str, url: str, text: str, now: str, id: str) -> Event:
     """A frame came in on a connection that the host owns."""
-    return _from_websocket("websocket_text", source, ingress_name, {"url": url, "text": text}, now, id)
+    return _build_websocket_event("websocket_text", source, ingress_name, {"url": url, "text": text}, now, id)
 
 
-def websocket_close(*, source: str, ingress_name: str, url: str, now: str, id: str) -> Event:
-    return _from_websocket("websocket_close", source, ingress_name, {"url": url, "reason": CLOSED_BY_PEER}, now, id)
+def build_websocket_close(*, source: str, ingress_name: str, url: str, now: str, id: str) -> Event:
+    return _build_websocket_event("websocket_close", source, ingress_name, {"url": url, "reason": CLOSED_BY_PEER}, now, id)
 
 
-def websocket_error(*, source: str, ingress_name: str, url: str, error: str, now: str, id: str) -> Event:
-    return _from_websocket("websocket_error", source, ingress_name, {"url": url, "error": operator_text(error)}, now, id)
+def build_websocket_error(*, source: str, ingress_name: str, url: str, error: str, now: str, id: str) -> Event:
+    return _build_websocket_event("websocket_error", source, ingress_name, {"url": url, "error": operator_text(error)}, now, id)
 
 
-def _from_websocket(kind: str, source: str, ingress_name: str, payload: Mapping[str, str], now: str, id: str) -> Event:
+def _build_websocket_event(kind: str, source: str, ingress_name: str, payload: Mapping[str, str], now: str, id: str) -> Event:
     return Event(kind=kind, source=source, ingress_name=ingress_name, payload=payload, created_at=now, correlation_id=id)
 
 
@@ -242,15 +243,15 @@ def _from_websocket(kind: str, source: str, ingress_name: str, payload: Mapping[
 def read_status(text: str, phase: Phase) -> PluginStatus:
     """Checked in this order (spec yoi 3.2). A key `error` is an error whatever its value (spec yoi 21.9)."""
     what = f"plugin component {phase}"
-    if size(text) > DOCUMENT:
+    if utf8_size(text) > DOCUMENT:
         raise BadDocument(f"{what} output exceeds {DOCUMENT} bytes")
-    raw = _parsed(text, f"{what} output is not JSON")
+    raw = _parse_document(text, f"{what} output is not JSON")
     if isinstance(raw, dict):
         if "error" in raw:
-            raise BadDocument(f"{what} returned error: {json_text(raw['error'])}")
+            raise BadDocument(f"{what} returned error: {encode_json(raw['error'])}")
         state = raw.get("state")
         if state == "failed":
-            raise BadDocument(f"{what} returned failed status: {json_text(raw)}")
+            raise BadDocument(f"{what} returned failed status: {encode_json(raw)}")
         if isinstance(state, str):
             return PluginStatus(state, raw.get("data"), raw)
     raise BadDocument(f"{what} output must be an object with a string state")
@@ -260,13 +261,13 @@ def read_output(text: str, *, strict: bool = False) -> ToolOutput:
     """What a tool answered. `strict` is a test's mode: there an unknown key is an error, as it is for the origin (rule 4)."""
     if not text:
         raise BadDocument("guest did not call output_write")
-    if size(text) > DOCUMENT:
+    if utf8_size(text) > DOCUMENT:
         raise BadDocument(f"guest output exceeds {DOCUMENT} bytes")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise BadDocument(f"guest output is not UTF-8: {error}") from None
-    return as_output(_parsed(text, "guest output is not valid JSON"), strict=strict)
+    return as_output(_parse_document(text, "guest output is not valid JSON"), strict=strict)
 
 
 def as_output(value: Any, *, strict: bool = False) -> ToolOutput:
@@ -276,15 +277,15 @@ def as_output(value: Any, *, strict: bool = False) -> ToolOutput:
     others = {key: item for key, item in value.items() if key not in ("summary", "content")}
     if strict and others:
         raise BadDocument(f"guest output contains unsupported key `{next(iter(others))}`")
-    summary, content = _summary(value), value.get("content")
-    if isinstance(content, str) and size(content) > DOCUMENT:
+    summary, content = _read_summary(value), value.get("content")
+    if isinstance(content, str) and utf8_size(content) > DOCUMENT:
         raise BadDocument(f"guest output content exceeds {DOCUMENT} bytes")
     if not isinstance(content, str | None):
         raise BadDocument("guest output content must be a string or null")
     return ToolOutput(summary, content, others)
 
 
-def _summary(value: Mapping[str, Any]) -> str:
+def _read_summary(value: Mapping[str, Any]) -> str:
     if "summary" not in value:
         raise BadDocument("guest output must include a summary string")
     summary = value["summary"]
@@ -292,26 +293,26 @@ def _summary(value: Mapping[str, Any]) -> str:
         raise BadDocument("guest output summary must be a string")
     if not summary:
         raise BadDocument("guest output summary must not be empty")
-    if size(summary) > SUMMARY:
+    if utf8_size(summary) > SUMMARY:
         raise BadDocument(f"guest output summary exceeds {SUMMARY} bytes")
     return summary
 
 
 def read_service(text: str) -> ServiceOutput:
     """What an ingress handler answered: any JSON, of which `output_commands` and `error` mean something (spec yoi 3.5)."""
-    if size(text) > DOCUMENT:
+    if utf8_size(text) > DOCUMENT:
         raise BadDocument(f"plugin component handle-ingress output exceeds {DOCUMENT} bytes")
-    value = _parsed(text, "plugin component handle-ingress output is not JSON")
+    value = _parse_document(text, "plugin component handle-ingress output is not JSON")
     if not isinstance(value, dict):
         return ServiceOutput(value)
     # Commands are strict inside, so a key that came twice must still be seen; the rest of the document is free.
-    commands = marked_json(text)["output_commands"] if "output_commands" in value else UNSET
+    commands = parse_marked_json(text)["output_commands"] if "output_commands" in value else UNSET
     return ServiceOutput(value, commands, value.get("error", UNSET))
 
 
-def _parsed(text: str, what: str) -> Any:
+def _parse_document(text: str, what: str) -> Any:
     try:
-        return free_json(text)
+        return parse_json(text)
     except BadDocument as error:
         raise BadDocument(f"{what}: {error}") from None
 

@@ -13,12 +13,13 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from serai.dialects.yoi.messages import BadDocument, Event, Repeated, json_text, plain, repeated_key
+from serai.dialects.yoi.messages import BadDocument, Event, Repeated, encode_json, find_repeated_key, strip_marks
 from serai.dialects.yoi.status import CommandResult, CommandStatus
+from serai.plain_text import utf8_size
 from serai.plugins import authorization
 from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import HostApi
-from serai.plugins.untrusted_text import bounded, is_timestamp, operator_text, size
+from serai.plugins.untrusted_text import bound_text, is_timestamp, operator_text
 
 MOST = 16  # commands in one answer
 PAYLOAD = 16 * 1024  # bytes of JSON
@@ -70,7 +71,7 @@ class OutputCommand(msgspec.Struct, frozen=True, kw_only=True):
     payload: Payload
     requested_at: str
 
-    def result(self, status: CommandStatus, message: str, now: str) -> CommandResult:
+    def build_result(self, status: CommandStatus, message: str, now: str) -> CommandResult:
         return CommandResult(
             correlation_id=self.correlation_id, source_event_id=self.source_event_id, command_id=self.command_id, kind=self.kind,
             status=status, message=operator_text(message), recorded_at=now,
@@ -84,15 +85,15 @@ class Batch(msgspec.Struct, frozen=True):
     rejected: tuple[CommandResult, ...] = ()
 
 
-def sent(count: int, url: str) -> str:
+def describe_sent(count: int, url: str) -> str:
     return f"websocket_send sent {count} bytes to {url}"
 
 
-def no_connection(url: str) -> str:
+def describe_missing(url: str) -> str:
     return f"no host-owned WebSocket connection is active for {url}"
 
 
-def not_connected(url: str) -> str:
+def describe_unconnected(url: str) -> str:
     return f"host-owned WebSocket connection is not connected for {url}"
 
 
@@ -109,74 +110,74 @@ def check(
     if value is UNSET:
         return Batch()
     if not isinstance(value, list):
-        return Batch(rejected=(_malformed("service output_commands must be an array", now),))
+        return Batch(rejected=(_reject_malformed("service output_commands must be an array", now),))
     if len(value) > MOST:
-        return Batch(rejected=(_malformed(f"service output_commands exceeds {MOST} commands", now),))
+        return Batch(rejected=(_reject_malformed(f"service output_commands exceeds {MOST} commands", now),))
     ready: list[OutputCommand] = []
     rejected: list[CommandResult] = []
     for item in value:
         try:
             envelope = _read(_Envelope, item)
         except BadDocument as error:
-            rejected.append(_malformed(f"malformed service output command envelope: {error}", now))
+            rejected.append(_reject_malformed(f"malformed service output command envelope: {error}", now))
             continue
         try:
-            ready.append(_checked(envelope, event, record, websocket, request))
+            ready.append(_check_command(envelope, event, record, websocket, request))
         except BadDocument as error:
-            rejected.append(_refused(envelope, str(error), now))
+            rejected.append(_reject_command(envelope, str(error), now))
     return Batch(rejected=tuple(rejected)) if rejected else Batch(tuple(ready))
 
 
-def _checked(
+def _check_command(
     envelope: _Envelope, event: Event, record: ResolvedPlugin, websocket: Callable[[str, str], str], request: Callable[[Any], str]
 ) -> OutputCommand:
     """The rest of spec yoi 15.4, step 2, in its order."""
     for name in ("correlation_id", "source_event_id", "command_id"):
         text: str = getattr(envelope, name)
-        if not 1 <= size(text) <= ID or _CONTROL.search(text):
+        if not 1 <= utf8_size(text) <= ID or _CONTROL.search(text):
             raise BadDocument(f"{name} must be 1 to {ID} bytes without control characters")
     if envelope.source_event_id != event.correlation_id:
         raise BadDocument("source_event_id must match the ingress event correlation_id")
     if not is_timestamp(envelope.requested_at):
-        raise BadDocument(f"requested_at must be RFC3339: {bounded(envelope.requested_at, 64)}")
-    if size(json_text(envelope.payload)) > PAYLOAD:
+        raise BadDocument(f"requested_at must be RFC3339: {bound_text(envelope.requested_at, 64)}")
+    if utf8_size(encode_json(envelope.payload)) > PAYLOAD:
         raise BadDocument(f"payload exceeds {PAYLOAD} bytes")
-    payload = _payload(envelope)
-    _grant(envelope.kind, payload, record, websocket, request)
+    payload = _read_payload(envelope)
+    _check_grant(envelope.kind, payload, record, websocket, request)
     return OutputCommand(
         correlation_id=envelope.correlation_id, source_event_id=envelope.source_event_id, command_id=envelope.command_id,
         kind=envelope.kind, payload=payload, requested_at=envelope.requested_at,
     )  # fmt: skip
 
 
-def _payload(envelope: _Envelope) -> Payload:
+def _read_payload(envelope: _Envelope) -> Payload:
     try:
         match envelope.kind:
             case "websocket_send":
                 return _read(WebSocketSend, envelope.payload)
             case "diagnostic_status_update":
                 update = _read(StatusUpdate, envelope.payload)
-                return msgspec.structs.replace(update, status=plain(update.status))
+                return msgspec.structs.replace(update, status=strip_marks(update.status))
             case "host_request_dispatch":
-                return _descriptor(envelope.payload)
+                return _read_descriptor(envelope.payload)
     except BadDocument as error:
         raise BadDocument(f"malformed {envelope.kind} payload: {error}") from None
 
 
-def _descriptor(value: Any) -> RequestDispatch:
-    if (key := repeated_key(value)) is not None:  # nothing in it is free
+def _read_descriptor(value: Any) -> RequestDispatch:
+    if (key := find_repeated_key(value)) is not None:  # nothing in it is free
         raise BadDocument(f"duplicate field `{key}`")
     return RequestDispatch(value)
 
 
-def _grant(
+def _check_grant(
     kind: Kind, payload: Payload, record: ResolvedPlugin, websocket: Callable[[str, str], str], request: Callable[[Any], str]
 ) -> None:
     """First the interface, then where it is to go. A status update needs no grant."""
     if isinstance(payload, StatusUpdate):
         return
     api: HostApi = "websocket" if isinstance(payload, WebSocketSend) else "request"
-    if reason := authorization.host_api_refusal(record, api):
+    if reason := authorization.find_api_refusal(record, api):
         raise BadDocument(f"{kind} not granted: {reason}")
     denied = websocket(payload.url, payload.text) if isinstance(payload, WebSocketSend) else request(payload.descriptor)
     if denied:
@@ -192,14 +193,14 @@ def _read(type_: type[T], value: Any) -> T:
         raise BadDocument(str(error)) from None
 
 
-def _malformed(message: str, now: str) -> CommandResult:
+def _reject_malformed(message: str, now: str) -> CommandResult:
     return CommandResult(status=CommandStatus.REJECTED, message=operator_text(message), recorded_at=now)
 
 
-def _refused(envelope: _Envelope, message: str, now: str) -> CommandResult:
+def _reject_command(envelope: _Envelope, message: str, now: str) -> CommandResult:
     """With the ids as they came, but of a bearable length: they may be what is wrong."""
     return CommandResult(
-        correlation_id=bounded(envelope.correlation_id, ID), source_event_id=bounded(envelope.source_event_id, ID),
-        command_id=bounded(envelope.command_id, ID), kind=envelope.kind,
+        correlation_id=bound_text(envelope.correlation_id, ID), source_event_id=bound_text(envelope.source_event_id, ID),
+        command_id=bound_text(envelope.command_id, ID), kind=envelope.kind,
         status=CommandStatus.REJECTED, message=operator_text(message), recorded_at=now,
     )  # fmt: skip

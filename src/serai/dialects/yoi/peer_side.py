@@ -69,56 +69,56 @@ def read_input(text: str) -> Any:
         raise ToolError("invalid_input", f"input is not valid JSON: {error}") from None
 
 
-def tool_output(summary: str = "", content: str | None = None) -> str:
+def build_tool_output(summary: str = "", content: str | None = None) -> str:
     """Cut to fit. What is escaped grows, so the whole is measured again, and the content cut until it fits."""
     summary = _cut(summary if summary.strip() else COMPLETED, SUMMARY)
     content = None if content is None else _cut(content, CONTENT)
     text = _encode({"summary": summary, "content": content})
-    while content and _size(text) > OUTPUT:
+    while content and _count_bytes(text) > OUTPUT:
         # What is over is at most six times what must go: a sixth of it is never too much, and a few rounds are enough.
-        content = _cut(content, _size(content) - max((_size(text) - OUTPUT) // 6, 1))
+        content = _cut(content, _count_bytes(content) - max((_count_bytes(text) - OUTPUT) // 6, 1))
         text = _encode({"summary": summary, "content": content})
     return text
 
 
-def json_output(value: Any, summary: str = "") -> str:
+def build_json_output(value: Any, summary: str = "") -> str:
     """A structured result, as JSON inside `content`. Half of one is none: what is too large is an error, never cut."""
     content = _encode(value)
-    if _size(content) > CONTENT:
-        raise ToolError("invalid_output", f"the result has {_size(content)} bytes of JSON, {CONTENT} are the most")
+    if _count_bytes(content) > CONTENT:
+        raise ToolError("invalid_output", f"the result has {_count_bytes(content)} bytes of JSON, {CONTENT} are the most")
     text = _encode({"summary": _cut(summary if summary.strip() else COMPLETED, SUMMARY), "content": content})
-    if _size(text) > OUTPUT:
-        raise ToolError("invalid_output", f"the output has {_size(text)} bytes of JSON, {OUTPUT} are the most")
+    if _count_bytes(text) > OUTPUT:
+        raise ToolError("invalid_output", f"the output has {_count_bytes(text)} bytes of JSON, {OUTPUT} are the most")
     return text
 
 
-def error_output(code: str, message: str, details: Any = None) -> str:
+def build_error_output(code: str, message: str, details: Any = None) -> str:
     """`details` that are too large, or no JSON, are left out."""
     code = code if code in CODES else "failed"
     error = {"code": code, "message": _cut(message, MESSAGE)}
     if details is not None:
         try:
-            return json_output({"error": {**error, "details": details}}, f"tool error: {code}")
+            return build_json_output({"error": {**error, "details": details}}, f"tool error: {code}")
         except ToolError:
             pass
-    return json_output({"error": error}, f"tool error: {code}")
+    return build_json_output({"error": error}, f"tool error: {code}")
 
 
-def answered(value: Any) -> str:
+def encode_answer(value: Any) -> str:
     """What a tool's function gave back: text, an `Output`, nothing, or any JSON value."""
     if isinstance(value, Output):
-        return tool_output(*value)
-    return tool_output("", value) if value is None or isinstance(value, str) else json_output(value)
+        return build_tool_output(*value)
+    return build_tool_output("", value) if value is None or isinstance(value, str) else build_json_output(value)
 
 
 # -- the instance ---------------------------------------------------------------------------------------------------------------
 
 
-def status(state: str = "ready", data: Any = None) -> str:
-    return _whole({"state": state, "data": data})
+def build_status(state: str = "ready", data: Any = None) -> str:
+    return _encode_whole({"state": state, "data": data})
 
 
-def error_document(message: str) -> str:
+def build_error(message: str) -> str:
     return _encode({"error": {"message": _cut(message, MESSAGE)}})
 
 
@@ -129,16 +129,16 @@ def read_event(text: str) -> Event:
     return Event(**{name: value[name] for name in Event._fields if name in value})
 
 
-def service_output(commands: Sequence[Command] = (), *, accepted: bool = True, data: Any = None) -> str:
+def build_service_output(commands: Sequence[Command] = (), *, accepted: bool = True, data: Any = None) -> str:
     document: dict[str, Any] = {"accepted": accepted, "data": data}
-    return _whole({**document, "output_commands": list(commands)} if commands else document)
+    return _encode_whole({**document, "output_commands": list(commands)} if commands else document)
 
 
-def command(event: Event, command_id: str, kind: str, payload: Mapping[str, Any]) -> Command:
+def build_command(event: Event, command_id: str, kind: str, payload: Mapping[str, Any]) -> Command:
     """One output command. Its moment is the event's: there is no clock in here."""
     if not command_id or not event.correlation_id:
         raise ValueError("an output command needs an id of its own and an event that has one")
-    joined = _bytes(_CONTROL.sub("-", f"{event.correlation_id}:{command_id}"))
+    joined = _encode_utf8(_CONTROL.sub("-", f"{event.correlation_id}:{command_id}"))
     return {
         "correlation_id": joined[:ID].decode(errors="ignore"),
         "source_event_id": event.correlation_id,
@@ -149,22 +149,22 @@ def command(event: Event, command_id: str, kind: str, payload: Mapping[str, Any]
     }
 
 
-def websocket_send(event: Event, command_id: str, text: str, url: str = "") -> Command:
+def build_websocket_send(event: Event, command_id: str, text: str, url: str = "") -> Command:
     """To where the event came from, unless another URL is given."""
-    return command(event, command_id, "websocket_send", {"url": url or event.reply_url, "text": text})
+    return build_command(event, command_id, "websocket_send", {"url": url or event.reply_url, "text": text})
 
 
-def status_update(event: Event, command_id: str, *, message: str | None = None, status: Any = None) -> Command:
+def build_status_update(event: Event, command_id: str, *, message: str | None = None, status: Any = None) -> Command:
     payload = {"message": message, "status": status}
     given = {key: value for key, value in payload.items() if value is not None}
-    return command(event, command_id, "diagnostic_status_update", given)
+    return build_command(event, command_id, "diagnostic_status_update", given)
 
 
 class PeerSide:
     """The exports of both worlds over an object of the author's, which `make` makes of the configuration.
 
     The object has `tool(name, value)`, and may have `ingress(name, event)`, `status()` and `stop()`. Whatever it raises becomes a
-    document; whatever it gives back becomes one too (`answered`, and below).
+    document; whatever it gives back becomes one too (`encode_answer`, and below).
     """
 
     def __init__(self, make: Callable[[Any], Any]) -> None:
@@ -174,10 +174,10 @@ class PeerSide:
 
     def start(self, config_json: str) -> str:
         try:
-            self._made, self._there = self._make(_config(config_json)), True
-            return status()
+            self._made, self._there = self._make(_parse_config(config_json)), True
+            return build_status()
         except BaseException as error:
-            return error_document(_told(error))
+            return build_error(_describe_error(error))
 
     def call(self, tool_name: str, input_json: str) -> str:
         """The world `tool`, in which nobody calls `start`."""
@@ -185,58 +185,58 @@ class PeerSide:
             try:
                 self._made, self._there = self._make(None), True
             except BaseException as error:
-                return error_output("failed", _told(error))
+                return build_error_output("failed", _describe_error(error))
         return self.handle_tool(tool_name, input_json)
 
     def handle_tool(self, name: str, input_json: str) -> str:
         if not self._there:
-            return error_document(NOT_STARTED)
+            return build_error(NOT_STARTED)
         try:
-            return answered(self._made.tool(name, read_input(input_json)))
+            return encode_answer(self._made.tool(name, read_input(input_json)))
         except ToolError as error:
-            return error_output(error.code, error.message, error.details)
+            return build_error_output(error.code, error.message, error.details)
         except BaseException as error:
-            return error_output("failed", _told(error))
+            return build_error_output("failed", _describe_error(error))
 
     def handle_ingress(self, name: str, event_json: str) -> str:
         """The object gives nothing, a list of commands, or the whole answer."""
 
-        def handled() -> str:
+        def handle() -> str:
             given = self._made.ingress(name, read_event(event_json))
-            return _whole(given) if isinstance(given, dict) else service_output(given or ())
+            return _encode_whole(given) if isinstance(given, dict) else build_service_output(given or ())
 
-        return self._guarded(handled)
+        return self._run_guarded(handle)
 
     def status(self) -> str:
-        return self._guarded(lambda: _state(self._made, "status", "ready"))
+        return self._run_guarded(lambda: _answer_state(self._made, "status", "ready"))
 
     def stop(self) -> str:
         """What could not be stopped is still there."""
 
-        def stopped() -> str:
-            text = _state(self._made, "stop", "stopped")
+        def stop_guest() -> str:
+            text = _answer_state(self._made, "stop", "stopped")
             self._made, self._there = None, False
             return text
 
-        return self._guarded(stopped)
+        return self._run_guarded(stop_guest)
 
-    def _guarded(self, work: Callable[[], str]) -> str:
+    def _run_guarded(self, work: Callable[[], str]) -> str:
         if not self._there:
-            return error_document(NOT_STARTED)
+            return build_error(NOT_STARTED)
         try:
             return work()
         except BaseException as error:
-            return error_document(_told(error))
+            return build_error(_describe_error(error))
 
 
-def _state(made: Any, name: str, usual: str) -> str:
+def _answer_state(made: Any, name: str, usual: str) -> str:
     """The object gives nothing, a state, or the whole document."""
     method = getattr(made, name, None)
     given = None if method is None else method()
-    return _whole(given) if isinstance(given, dict) else status(given or usual)
+    return _encode_whole(given) if isinstance(given, dict) else build_status(given or usual)
 
 
-def _config(text: str) -> Any:
+def _parse_config(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -246,11 +246,11 @@ def _config(text: str) -> Any:
 # -- text -----------------------------------------------------------------------------------------------------------------------
 
 
-def _whole(document: Mapping[str, Any]) -> str:
+def _encode_whole(document: Mapping[str, Any]) -> str:
     """A document that says nothing when it is cut."""
     text = _encode(document)
-    if _size(text) > OUTPUT:
-        raise ToolError("invalid_output", f"the answer has {_size(text)} bytes of JSON, {OUTPUT} are the most")
+    if _count_bytes(text) > OUTPUT:
+        raise ToolError("invalid_output", f"the answer has {_count_bytes(text)} bytes of JSON, {OUTPUT} are the most")
     return text
 
 
@@ -258,26 +258,26 @@ def _encode(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ToolError("serialization", f"the result has no JSON: {_told(error)}") from None
-    return _bytes(text).decode()
+        raise ToolError("serialization", f"the result has no JSON: {_describe_error(error)}") from None
+    return _encode_utf8(text).decode()
 
 
-def _bytes(text: str) -> bytes:
+def _encode_utf8(text: str) -> bytes:
     """Half of a surrogate pair has no UTF-8, and a component's string must be UTF-8."""
     return text.encode(errors="replace")
 
 
-def _size(text: str) -> int:
-    return len(_bytes(text))
+def _count_bytes(text: str) -> int:
+    return len(_encode_utf8(text))
 
 
 def _cut(text: str, most: int) -> str:
     """At most so many bytes, the mark that something is missing included."""
-    data = _bytes(text)
+    data = _encode_utf8(text)
     return data.decode() if len(data) <= most else data[: max(most - 3, 0)].decode(errors="ignore") + "…"
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException:

@@ -132,17 +132,17 @@ class ConnectionTable:
         self._note = note
         self._all: dict[str, ConnectionStatus] = {}
 
-    def all(self) -> tuple[ConnectionStatus, ...]:
+    def list_statuses(self) -> tuple[ConnectionStatus, ...]:
         return tuple(self._all[url] for url in sorted(self._all))
 
-    def of(self, url: str) -> ConnectionStatus | None:
+    def get(self, url: str) -> ConnectionStatus | None:
         return self._all.get(url)
 
     def clear(self) -> None:
         """A new life begins without them."""
         self._all.clear()
 
-    def opening(self, url: str, ingress_name: str) -> bool:
+    def reserve(self, url: str, ingress_name: str) -> bool:
         """The first time or again. False: all places are taken, or this URL is another ingress's."""
         known = self._all.get(url)
         if known is None:
@@ -154,31 +154,31 @@ class ConnectionTable:
             self._change(url, state=ConnectionState.CONNECTING)
         return known.ingress_name == ingress_name
 
-    def opened(self, url: str) -> None:
+    def mark_opened(self, url: str) -> None:
         self._change(url, state=ConnectionState.CONNECTED)
         self._note(DiagnosticKind.WEBSOCKET_CONNECTED, f"host-owned WebSocket connected to {url}")
 
-    def received(self, url: str, now: str) -> None:
+    def count_received(self, url: str, now: str) -> None:
         one = self._all[url]
         self._change(url, received_text_frames=one.received_text_frames + 1, last_frame_at=now)
 
-    def dropped(self, url: str) -> None:
+    def count_dropped(self, url: str) -> None:
         """What came in could not be queued."""
         self._change(url, queue_drops=self._all[url].queue_drops + 1)
 
-    def sent(self, url: str) -> None:
+    def count_sent(self, url: str) -> None:
         self._change(url, sent_text_frames=self._all[url].sent_text_frames + 1)
 
-    def not_sent(self, url: str, why: str) -> None:
+    def record_send_failure(self, url: str, why: str) -> None:
         one = self._all[url]
         self._change(url, send_failures=one.send_failures + 1, last_error=operator_text(why))
         self._note(DiagnosticKind.WEBSOCKET_SEND_FAILED, f"host-owned WebSocket send to {url} failed: {why}")
 
-    def closed(self, url: str, why: str = "closed by peer") -> None:
+    def mark_closed(self, url: str, why: str = "closed by peer") -> None:
         self._change(url, state=ConnectionState.CLOSED)
         self._note(DiagnosticKind.WEBSOCKET_CLOSED, f"host-owned WebSocket for {url}: {why}")
 
-    def failed(self, url: str, why: str) -> None:
+    def mark_failed(self, url: str, why: str) -> None:
         self._change(url, state=ConnectionState.FAILED, last_error=operator_text(why))
         self._note(DiagnosticKind.WEBSOCKET_ERROR, f"host-owned WebSocket for {url}: {why}")
 

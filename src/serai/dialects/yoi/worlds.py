@@ -37,18 +37,18 @@ EXPORTS: Final[Mapping[str, Mapping[str, Parameters]]] = {
 WORLDS: Final[Mapping[str, str]] = {TOOL: "tool", INSTANCE: "instance"}  # by the id that a manifest has
 
 
-def import_name(api: str) -> str:
+def format_import(api: str) -> str:
     """As it stands in a component."""
     return f"yoi:host/{api}@1.0.0"
 
 
-def text() -> dict[str, str]:
+def read_wit() -> dict[str, str]:
     """Both packages, by the path from the folder that tools are given."""
     folder = files("serai.dialects.yoi").joinpath("wit")
     return {name: folder.joinpath(*name.split("/")).read_text(encoding="utf-8") for name in (PLUGIN_FILE, HOST_FILE)}
 
 
-def trimmed(world: str, apis: Collection[str]) -> dict[str, str]:
+def trim_world(world: str, apis: Collection[str]) -> dict[str, str]:
     """One world with these host interfaces alone: a component for it imports no other, used or not.
 
     Tool chains for Python and JavaScript keep what they do not use, and a strict host refuses an import that is not
@@ -58,10 +58,10 @@ def trimmed(world: str, apis: Collection[str]) -> dict[str, str]:
         raise ValueError(f"there is no world {world!r}: there are {', '.join(EXPORTS)}")
     if unknown := sorted(set(apis) - set(HOST)):
         raise ValueError(f"there is no host interface {unknown[0]!r}: there are {', '.join(HOST)}")
-    both = text()
+    both = read_wit()
     head, *worlds = both[PLUGIN_FILE].split("\n\n/// ")
     [own] = [part for part in worlds if f"\nworld {world} {{" in part]
-    gone = tuple(f"import {import_name(api)};" for api in HOST if api not in apis)
+    gone = tuple(f"import {format_import(api)};" for api in HOST if api not in apis)
     lines = [line for line in f"{head}\n\n/// {own.rstrip()}\n".splitlines(keepends=True) if line.strip() not in gone]
     plugin = "".join(lines).replace("{\n\n", "{\n")
     return {PLUGIN_FILE: plugin} | ({HOST_FILE: both[HOST_FILE]} if apis else {})

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from serai.dialects.zot.messages import CommandResponse, EventInterceptResponse, Malformed, Stray, ToolResult, UnknownFrame
-from serai.wire.stream import Call
+from serai.wire.stream import PendingCall
 
 __all__ = [
     "Answer",
@@ -91,14 +91,14 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):
-    call: Call[str]
+    call: PendingCall[str]
     frame: Answer
 
 
 class Garbled(msgspec.Struct, frozen=True):
     """A call was answered, but the answer cannot be read: a bad answer, not a late one (design rule 7)."""
 
-    call: Call[str]
+    call: PendingCall[str]
     raw: bytes
     why: str
 
@@ -106,7 +106,7 @@ class Garbled(msgspec.Struct, frozen=True):
 class Expired(msgspec.Struct, frozen=True):
     """A call was not answered in time; no frame tells the guest (spec zot 4.1)."""
 
-    call: Call[str]
+    call: PendingCall[str]
 
 
 class Notified(msgspec.Struct, frozen=True, gc=False):

@@ -63,7 +63,7 @@ def parse(text: bytes) -> Manifest:
     )
 
 
-def argv(manifest: Manifest, folder: str) -> tuple[str, ...]:
+def build_argv(manifest: Manifest, folder: str) -> tuple[str, ...]:
     """The command line, its program resolved against the guest's folder.
 
     A name without a slash stays as it is, to be looked up in PATH: a file of that name in the folder is not meant (spec zot 1.3).
@@ -75,7 +75,7 @@ def argv(manifest: Manifest, folder: str) -> tuple[str, ...]:
     return (program, *manifest.args)
 
 
-def with_enabled(text: bytes, enabled: bool) -> bytes:
+def set_enabled(text: bytes, enabled: bool) -> bytes:
     """The same manifest with `enabled` set: sorted by key, two spaces deep, unknown fields kept to the letter (spec zot 1.4)."""
     try:
         members = decode(_members, text)

@@ -25,16 +25,16 @@ INTERCEPTABLE = ("tool_call", "turn_start", "assistant_message")
 NOTHING = Raw()  # an opaque member that is absent
 
 
-def _text() -> Any:
+def _required_text() -> Any:
     """A required string. A factory's value is written even when it is empty; a plain default would be left out."""
     return msgspec.field(default_factory=str)
 
 
-def _number() -> Any:
+def _required_number() -> Any:
     return msgspec.field(default_factory=int)
 
 
-def _json(text: bytes) -> Any:
+def _required_json(text: bytes) -> Any:
     """A required opaque member, and what its absence means."""
     return msgspec.field(default_factory=lambda: Raw(text))
 
@@ -51,24 +51,24 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class Hello(Frame, frozen=True, tag="hello", gc=False):
     """The first frame. The name must not be empty; the rest is advisory."""
 
-    name: str = _text()
-    version: str = _text()
+    name: str = _required_text()
+    version: str = _required_text()
     capabilities: tuple[str, ...] = ()
 
 
 class RegisterCommand(Frame, frozen=True, tag="register_command", gc=False):
     """Bind `/name`; the name has no slash."""
 
-    name: str = _text()
+    name: str = _required_text()
     description: str = ""
 
 
 class RegisterTool(Frame, frozen=True, tag="register_tool", gc=False):
     """Offer a tool. The schema is any JSON here; a missing one reads as null."""
 
-    name: str = _text()
+    name: str = _required_text()
     description: str = ""
-    schema: Raw = _json(b"null")
+    schema: Raw = _required_json(b"null")
 
 
 class Subscribe(Frame, frozen=True, tag="subscribe", gc=False):
@@ -85,7 +85,7 @@ class Ready(Frame, frozen=True, tag="ready", gc=False):
 class PanelSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A panel to open."""
 
-    id: str = _text()
+    id: str = _required_text()
     title: str = ""
     lines: tuple[str, ...] = ()
     footer: str = ""
@@ -94,8 +94,8 @@ class PanelSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class CommandResponse(Frame, frozen=True, tag="command_response", gc=False):
     """The answer to `command_invoked`."""
 
-    id: str = _text()
-    action: str = _text()
+    id: str = _required_text()
+    action: str = _required_text()
     prompt: str = ""
     insert: str = ""
     display: str = ""
@@ -106,7 +106,7 @@ class CommandResponse(Frame, frozen=True, tag="command_response", gc=False):
 class ContentBlock(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`text` with text, or `image` with mime_type and base64 data. One struct for all: an unknown type is data."""
 
-    type: str = _text()
+    type: str = _required_text()
     text: str = ""
     mime_type: str = ""
     data: str = ""
@@ -115,7 +115,7 @@ class ContentBlock(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class ToolResult(Frame, frozen=True, tag="tool_result", gc=False):
     """The answer to `tool_call`."""
 
-    id: str = _text()
+    id: str = _required_text()
     content: tuple[ContentBlock, ...] = msgspec.field(default_factory=lambda: ())  # `tuple` itself would not be written
     is_error: bool = False
 
@@ -123,7 +123,7 @@ class ToolResult(Frame, frozen=True, tag="tool_result", gc=False):
 class EventInterceptResponse(Frame, frozen=True, tag="event_intercept_response", gc=False):
     """The answer to `event_intercept`."""
 
-    id: str = _text()
+    id: str = _required_text()
     block: bool = False
     reason: str = ""
     modified_args: Raw = NOTHING
@@ -133,7 +133,7 @@ class EventInterceptResponse(Frame, frozen=True, tag="event_intercept_response",
 class PanelRender(Frame, frozen=True, tag="panel_render", gc=False):
     """What the open panel shows now."""
 
-    panel_id: str = _text()
+    panel_id: str = _required_text()
     title: str = ""
     lines: tuple[str, ...] = ()
     footer: str = ""
@@ -142,14 +142,14 @@ class PanelRender(Frame, frozen=True, tag="panel_render", gc=False):
 class PanelClose(Frame, frozen=True, tag="panel_close", gc=False):
     """The panel is closed, or should be: the one frame that goes both ways."""
 
-    panel_id: str = _text()
+    panel_id: str = _required_text()
 
 
 class Notify(Frame, frozen=True, tag="notify", gc=False):
     """A word to the person, at any time."""
 
-    level: str = _text()
-    message: str = _text()
+    level: str = _required_text()
+    message: str = _required_text()
 
 
 class ShutdownAck(Frame, frozen=True, tag="shutdown_ack", gc=False):
@@ -163,10 +163,10 @@ class HelloAck(Frame, frozen=True, tag="hello_ack", gc=False):
     """The answer to `hello`."""
 
     protocol_version: int = msgspec.field(default_factory=lambda: PROTOCOL_VERSION)
-    zot_version: str = _text()
-    provider: str = _text()
-    model: str = _text()
-    cwd: str = _text()
+    zot_version: str = _required_text()
+    provider: str = _required_text()
+    model: str = _required_text()
+    cwd: str = _required_text()
     extension_dir: str = ""
     data_dir: str = ""
 
@@ -174,23 +174,23 @@ class HelloAck(Frame, frozen=True, tag="hello_ack", gc=False):
 class CommandInvoked(Frame, frozen=True, tag="command_invoked", gc=False):
     """A person typed `/name args`."""
 
-    id: str = _text()
-    name: str = _text()
+    id: str = _required_text()
+    name: str = _required_text()
     args: str = ""
 
 
 class ToolCall(Frame, frozen=True, tag="tool_call", gc=False):
     """Run a tool. The id is the host's own, not the model's."""
 
-    id: str = _text()
-    name: str = _text()
-    args: Raw = _json(b"{}")
+    id: str = _required_text()
+    name: str = _required_text()
+    args: Raw = _required_json(b"{}")
 
 
 class Event(Frame, frozen=True, tag="event", gc=False):
     """Something happened; which members it has depends on the event (spec zot 4.3)."""
 
-    event: str = _text()
+    event: str = _required_text()
     step: int = 0
     stop: str = ""
     error: str = ""
@@ -203,8 +203,8 @@ class Event(Frame, frozen=True, tag="event", gc=False):
 class EventIntercept(Frame, frozen=True, tag="event_intercept", gc=False):
     """Something is about to happen: may it (spec zot 4.4)?"""
 
-    id: str = _text()
-    event: str = _text()
+    id: str = _required_text()
+    event: str = _required_text()
     tool_id: str = ""
     tool_name: str = ""
     tool_args: Raw = NOTHING
@@ -215,17 +215,17 @@ class EventIntercept(Frame, frozen=True, tag="event_intercept", gc=False):
 class PanelKey(Frame, frozen=True, tag="panel_key", gc=False):
     """A key for the open panel; `text` goes with the key `rune` only."""
 
-    panel_id: str = _text()
-    key: str = _text()
+    panel_id: str = _required_text()
+    key: str = _required_text()
     text: str = ""
 
 
 class PanelResize(Frame, frozen=True, tag="panel_resize", gc=False):
     """The room that the panel has."""
 
-    panel_id: str = _text()
-    width: int = _number()
-    height: int = _number()
+    panel_id: str = _required_text()
+    width: int = _required_number()
+    height: int = _required_number()
 
 
 class Shutdown(Frame, frozen=True, tag="shutdown", gc=False):
@@ -252,7 +252,7 @@ FROM_GUEST: Codec[FromGuest] = Codec(FromGuest)
 FROM_HOST: Codec[FromHost] = Codec(FromHost)
 
 
-def kind_of(frame: Frame | type[Frame]) -> str:
+def get_kind(frame: Frame | type[Frame]) -> str:
     """What the frame's `type` says on the wire."""
     tag = frame.__struct_config__.tag
     assert isinstance(tag, str)
@@ -292,7 +292,7 @@ class Broken(msgspec.Struct, frozen=True, gc=False):
     raw: bytes
     why: str
 
-    def malformed(self) -> Malformed:
+    def to_malformed(self) -> Malformed:
         return Malformed(self.raw, f"{self.kind}: {self.why}")
 
 
@@ -321,8 +321,8 @@ class FrameReader(Generic[T]):
 
     def __init__(self, codec: Codec[T], frames: Any) -> None:
         self._codec = codec
-        self._kinds = frozenset(kind_of(frame) for frame in frames)
-        self._lines = codec.reader()
+        self._kinds = frozenset(get_kind(frame) for frame in frames)
+        self._lines = codec.create_reader()
         self._odd = 0  # lines that the strict decoder refused so far
 
     def read(self, run: bytes) -> list[T | Odd]:
@@ -340,7 +340,7 @@ class FrameReader(Generic[T]):
 
     def _explain(self, odd: Unknown | Noise) -> T | Odd:
         if isinstance(odd, Noise):
-            kind, id = shown_in(odd.raw[:_HEAD])
+            kind, id = scan_kind_and_id(odd.raw[:_HEAD])
             return Broken(kind, id, odd.raw, odd.why) if kind in self._kinds else Malformed(odd.raw, odd.why)
         if odd.kind is None:
             return Malformed(odd.raw, "its type is missing or no string")
@@ -352,20 +352,20 @@ class FrameReader(Generic[T]):
         id = bytes(members.get("id", b""))
         if id[:1] not in (b'"', b"n", b""):  # neither a string nor null (spec zot 7.8)
             return Broken(kind, "", odd.raw, f"its id is no string: {id[:40].decode(errors='replace')}")
-        kept = {name: _cleaned(name, raw) for name, raw in _without_nulls(members, _OPAQUE.get(kind)).items()}
+        kept = {name: _clean_member(name, raw) for name, raw in _drop_nulls(members, _OPAQUE.get(kind)).items()}
         try:
             return self._codec.decoder.decode(encode(kept))
         except BAD_INPUT as error:
-            return Broken(kind, _string_of(id), odd.raw, str(error))
+            return Broken(kind, _decode_string(id), odd.raw, str(error))
 
 
-def shown_in(head: bytes) -> tuple[str, str]:
+def scan_kind_and_id(head: bytes) -> tuple[str, str]:
     """The type and the id that the head of a line shows, each empty when it does not."""
     members = scan_head(head) if head.removeprefix(_BOM).lstrip(b" \t\r")[:1] == b"{" else {}
-    return _string_of(members.get(b'"type"', b"")), _string_of(members.get(b'"id"', b""))
+    return _decode_string(members.get(b'"type"', b"")), _decode_string(members.get(b'"id"', b""))
 
 
-def _string_of(text: bytes) -> str:
+def _decode_string(text: bytes) -> str:
     try:
         return _string.decode(text)
     except BAD_INPUT:
@@ -376,27 +376,27 @@ def _is_null(raw: Raw) -> bool:
     return bytes(raw) == b"null"
 
 
-def _without_nulls(members: dict[str, Raw], opaque: str | None = None) -> dict[str, Raw]:
+def _drop_nulls(members: dict[str, Raw], opaque: str | None = None) -> dict[str, Raw]:
     return {name: raw for name, raw in members.items() if name == opaque or not _is_null(raw)}
 
 
-def _cleaned(name: str, raw: Raw) -> object:
+def _clean_member(name: str, raw: Raw) -> object:
     """The parts of the protocol that have members of their own, also without nulls; everything else as it is."""
     first = bytes(raw)[:1]
     if name == "open_panel" and first == b"{":
-        return {inner: _strings(part) if inner == "lines" else part for inner, part in _without_nulls(_members.decode(raw)).items()}
+        return {inner: _strings(part) if inner == "lines" else part for inner, part in _drop_nulls(_members.decode(raw)).items()}
     if name == "content" and first == b"[":
-        return [_block(item) for item in _items.decode(raw)]
+        return [_clean_block(item) for item in _items.decode(raw)]
     return _strings(raw) if name in ("capabilities", "events", "intercept", "lines") else raw
 
 
-def _block(raw: Raw) -> object:
+def _clean_block(raw: Raw) -> object:
     if _is_null(raw):
         return {}
     if bytes(raw)[:1] != b"{":
         return raw
-    block = _without_nulls(_members.decode(raw))
-    kind = _string_of(bytes(block.get("type", b"")))
+    block = _drop_nulls(_members.decode(raw))
+    kind = _decode_string(bytes(block.get("type", b"")))
     # Of a block of another type only the type is told (spec zot 4.1): whatever its members are, they spoil nothing.
     return block if kind in ("", "text", "image") else {"type": kind}
 

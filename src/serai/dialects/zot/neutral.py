@@ -49,7 +49,7 @@ class CommandError(msgspec.Struct, frozen=True):
 # -- tools (spec zot 4.1) -------------------------------------------------------------------------------------------------------
 
 
-def tool_result(frame: messages.ToolResult, ext: str, what: str) -> ToolResult:
+def to_tool_result(frame: messages.ToolResult, ext: str, what: str) -> ToolResult:
     """What a tool answered to `what`, such as `tool_call weather`. Something is always said: the model never sees nothing."""
     content = frame.content
     if len(content) == 1:  # by far the most common
@@ -64,7 +64,7 @@ def tool_result(frame: messages.ToolResult, ext: str, what: str) -> ToolResult:
                 blocks.append(TextBlock(block.text))
         elif block.type == "image":
             try:
-                blocks.append(ImageBlock(_base64(block), block.mime_type))
+                blocks.append(ImageBlock(_decode_base64(block), block.mime_type))
             except ValueError as error:
                 tool = what.removeprefix("tool_call ")
                 blocks.append(TextBlock(f"extension {ext}/{tool} returned undecodable image: {error}"))
@@ -74,7 +74,7 @@ def tool_result(frame: messages.ToolResult, ext: str, what: str) -> ToolResult:
     return ToolResult(tuple(blocks) or (TextBlock(NO_CONTENT),), is_error)
 
 
-def _base64(block: ContentBlock) -> bytes:
+def _decode_base64(block: ContentBlock) -> bytes:
     """Standard alphabet with padding. Line breaks do not count: the program `base64` writes them."""
     data = block.data.replace("\n", "").replace("\r", "")
     if len(data) % 4 or data.endswith("==="):  # `a2b_base64` lets a surplus `=` pass
@@ -85,7 +85,7 @@ def _base64(block: ContentBlock) -> bytes:
 # -- interceptors (spec zot 4.4) ------------------------------------------------------------------------------------------------
 
 
-def verdict(event: str, frame: EventInterceptResponse, asked: object = None) -> InterceptResult:
+def read_verdict(event: str, frame: EventInterceptResponse, asked: object = None) -> InterceptResult:
     """What an interceptor decided on this event. `asked` are the arguments it was asked about.
 
     Block wins over every rewrite. A rewrite counts only where it belongs and only if it changes something. Raises `BadFrame` for
@@ -94,13 +94,13 @@ def verdict(event: str, frame: EventInterceptResponse, asked: object = None) -> 
     if frame.block:
         return Refuse(frame.reason or _REASONS.get(event, ""))
     if event == "tool_call" and frame.modified_args is not NOTHING:
-        return _new_arguments(frame, asked)
+        return _read_arguments(frame, asked)
     if event == "assistant_message" and frame.replace_text:
         return Rewrite(frame.replace_text)
     return PASS
 
 
-def _new_arguments(frame: EventInterceptResponse, asked: object) -> InterceptResult:
+def _read_arguments(frame: EventInterceptResponse, asked: object) -> InterceptResult:
     """Objects only; null is absence, a list or a scalar no rewrite (spec zot 4.4, ours)."""
     try:
         arguments = decode(_value, frame.modified_args)
@@ -115,7 +115,7 @@ def _new_arguments(frame: EventInterceptResponse, asked: object) -> InterceptRes
 # -- commands (spec zot 4.2), notices (spec zot 4.5), panels (spec zot 4.6) -----------------------------------------------------
 
 
-def action(frame: CommandResponse, *, source: str, owner: str) -> Action | CommandError:
+def to_action(frame: CommandResponse, *, source: str, owner: str) -> Action | CommandError:
     """What a command wants done. An error beats every action; an unknown action is one. `owner` is the guest's id."""
     if frame.error:
         return CommandError(frame.error)
@@ -127,24 +127,24 @@ def action(frame: CommandResponse, *, source: str, owner: str) -> Action | Comma
         case "display":
             return Display(frame.display, source=source)
         case "open_panel":
-            return NoAction() if frame.open_panel is None else OpenPanel(panel(frame.open_panel, owner))
+            return NoAction() if frame.open_panel is None else OpenPanel(to_panel(frame.open_panel, owner))
         case "noop" | "":
             return NoAction()
     return CommandError(f"unknown action {frame.action}")
 
 
-def notice(level: str, message: str, source: str) -> Notice | None:
+def to_notice(level: str, message: str, source: str) -> Notice | None:
     """A guest's word to the person; None for an empty one, which is ignored. An unknown level is shown like info."""
     known: Level = level if level in get_args(Level) else "info"  # type: ignore[assignment]
     return Notice(message, known, source=source) if message else None
 
 
-def panel(spec: PanelSpec, owner: str) -> Panel:
+def to_panel(spec: PanelSpec, owner: str) -> Panel:
     """The panel that `owner`, a guest's id, wants opened. Without a title it has the guest's name."""
     return Panel(spec.id, spec.title or owner.partition(":")[2], spec.lines, spec.footer, owner)
 
 
-def rendered(panel: Panel, frame: PanelRender | PanelRendered) -> Panel:
+def render_panel(panel: Panel, frame: PanelRender | PanelRendered) -> Panel:
     """The panel as it should look now: without a title it keeps the old one, while lines and footer are replaced."""
     return Panel(panel.id, frame.title or panel.title, frame.lines, frame.footer, panel.owner)
 
@@ -152,7 +152,7 @@ def rendered(panel: Panel, frame: PanelRender | PanelRendered) -> Panel:
 # -- events (spec zot 4.3) ------------------------------------------------------------------------------------------------------
 
 
-def event(event: events.Event) -> messages.Event | None:
+def to_event(event: events.Event) -> messages.Event | None:
     """What a guest is told of an event; None for what zot has no word for."""
     match event:
         case events.SessionStarted():

@@ -25,7 +25,7 @@ from serai.dialects.zot.messages import (
     PanelSpec,
     Stray,
     UnknownFrame,
-    shown_in,
+    scan_kind_and_id,
 )
 from serai.wire.codec import encode
 from serai.wire.stream import Oversize
@@ -176,9 +176,9 @@ class PeerSide:
     # -- input: each gives what happened ----------------------------------------------------------------------------------------
 
     def receive(self, run: bytes) -> list[Event]:
-        return [self._event(frame) for frame in self._reader.read(run)]
+        return [self._interpret(frame) for frame in self._reader.read(run)]
 
-    def sent(self, run: bytes, now: float) -> None:  # noqa: ARG002  (a guest has no deadlines)
+    def note_sent(self, run: bytes, now: float) -> None:  # noqa: ARG002  (a guest has no deadlines)
         """Take up what this side said earlier, as in a replay: what it answered is no longer open."""
         for frame in FrameReader(messages.FROM_GUEST, get_args(messages.FromGuest)).read(run):
             match frame:
@@ -191,7 +191,7 @@ class PeerSide:
 
     def oversize(self, frame: Oversize) -> list[Event]:
         """A request that its head shows can still be answered; anything else that was too long is lost."""
-        kind, id = shown_in(frame.head)
+        kind, id = scan_kind_and_id(frame.head)
         if kind not in get_args(Kind) or not id or (kind, id) in self._open:
             return []
         self._open[kind, id] = request = TooLong(id, kind, frame.size, frame.limit)
@@ -205,14 +205,14 @@ class PeerSide:
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
-    def _event(self, frame: FromHost | Odd) -> Event:
+    def _interpret(self, frame: FromHost | Odd) -> Event:
         match frame:
             case messages.ToolCall(id=id):
-                return self._request(frame, ToolCalled(id, frame.name, frame.args))
+                return self._open_request(frame, ToolCalled(id, frame.name, frame.args))
             case messages.CommandInvoked(id=id):
-                return self._request(frame, CommandInvoked(id, frame.name, frame.args))
+                return self._open_request(frame, CommandInvoked(id, frame.name, frame.args))
             case messages.EventIntercept(id=id):
-                return self._request(frame, Intercepted(id, frame))
+                return self._open_request(frame, Intercepted(id, frame))
             case messages.Event():
                 return EventHeard(frame)
             case messages.PanelKey():
@@ -226,12 +226,12 @@ class PeerSide:
             case messages.Shutdown():
                 return Shutdown()
             case Broken():
-                return frame.malformed()
+                return frame.to_malformed()
             case Malformed() | UnknownFrame():
                 return frame
 
-    def _request(self, frame: messages.Frame, request: Request) -> Event:
-        key = (messages.kind_of(frame), request.id)
+    def _open_request(self, frame: messages.Frame, request: Request) -> Event:
+        key = (messages.get_kind(frame), request.id)
         if key in self._open:  # the frame was repeated: it is served once
             return Stray(encode(frame).rstrip(), f'a second {key[0]} with the open id "{request.id}"')
         self._open[key] = request

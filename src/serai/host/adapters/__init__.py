@@ -20,25 +20,6 @@ if TYPE_CHECKING:
     from serai.host.guest_manifest import GuestManifest, Scope
     from serai.host.guest_settings import AuthorSettings, PersonSettings
 
-__all__ = [
-    "DIALECTS",
-    "ENDINGS",
-    "GROUP",
-    "OWN",
-    "DialectRow",
-    "GuestFinder",
-    "ManifestFields",
-    "ManifestReader",
-    "adapter",
-    "by_folder",
-    "by_name",
-    "finder",
-    "is_built",
-    "named_only",
-    "own_settings",
-    "reader",
-]  # fmt: skip
-
 GROUP = "serai.guests"
 OWN = "serai"  # the row of `guest.toml`, which stands alone or holds Serai's settings beside a foreign manifest
 
@@ -85,11 +66,11 @@ class ManifestReader(Protocol):
 
     def parse(self, text: bytes) -> ManifestFields: ...
 
-    def argv(self, manifest: Any, folder: str) -> tuple[str, ...]:
+    def build_argv(self, manifest: Any, folder: str) -> tuple[str, ...]:
         """The command line; bare names are looked up in PATH."""
         ...
 
-    def with_enabled(self, text: bytes, enabled: bool) -> bytes:
+    def set_enabled(self, text: bytes, enabled: bool) -> bytes:
         """The same manifest, switched on or off."""
         ...
 
@@ -97,7 +78,7 @@ class ManifestReader(Protocol):
 class GuestFinder(Protocol):
     """A dialect's own way of finding: its guests are packages, and which of them run with what is said elsewhere."""
 
-    def settings(self, config: Mapping[str, Any], who: str) -> Any:
+    def read_settings(self, config: Mapping[str, Any], who: str) -> Any:
         """What the settings say under the dialect's `keys`, for `PersonSettings.own`; else `BadSettings`."""
         ...
 
@@ -109,15 +90,15 @@ class GuestFinder(Protocol):
         """Those of one of Serai's own places, settled, and what is wrong there by its path."""
         ...
 
-    def settle(self, manifests: Sequence[GuestManifest], person: PersonSettings) -> list[GuestManifest]:
+    def resolve_plans(self, manifests: Sequence[GuestManifest], person: PersonSettings) -> list[GuestManifest]:
         """The same with `plan`, or `refused`, or not `enabled`."""
         ...
 
-    def missing(self, manifests: Iterable[GuestManifest], person: PersonSettings, project: Path) -> list[str]:
+    def describe_missing(self, manifests: Iterable[GuestManifest], person: PersonSettings, project: Path) -> list[str]:
         """What the settings want and was not found, a line each."""
         ...
 
-    def kept(self, person: PersonSettings, store: Path) -> list[GuestManifest] | None:
+    def restore_guests(self, person: PersonSettings, store: Path) -> list[GuestManifest] | None:
         """The guests that the settings hold already, so that nobody is to look for any; `store` is the person's own place."""
         ...
 
@@ -145,52 +126,52 @@ def by_name(dialect: str) -> bool:
     return dialect in DIALECTS and DIALECTS[dialect].by_name
 
 
-def by_folder(dialect: str) -> bool:
+def orders_by_folder(dialect: str) -> bool:
     """Whether guests of one place are taken in the order of their folders."""
     return dialect in DIALECTS and DIALECTS[dialect].by_folder
 
 
-def named_only(dialect: str) -> bool:
+def watches_named_only(dialect: str) -> bool:
     """Whether only what the manifest names is watched."""
     return dialect in DIALECTS and DIALECTS[dialect].named_only
 
 
 def is_built(dialect: str) -> bool:
     """Whether an adapter for it is installed."""
-    return bool(DIALECTS[dialect].adapter) if dialect in DIALECTS else _foreign(dialect) is not None
+    return bool(DIALECTS[dialect].adapter) if dialect in DIALECTS else _find_entry_point(dialect) is not None
 
 
-def adapter(dialect: str) -> Adapter:
+def load_adapter(dialect: str) -> Adapter:
     """What takes a guest of this dialect in; imported now."""
     if dialect in DIALECTS and (where := DIALECTS[dialect].adapter):
         module, _, attribute = where.partition(":")
         found: Adapter = getattr(import_module(module), attribute)
         return found
-    if dialect not in DIALECTS and (point := _foreign(dialect)) is not None:
+    if dialect not in DIALECTS and (point := _find_entry_point(dialect)) is not None:
         loaded: Adapter = point.load()
         return loaded
     raise BadManifest(f"the dialect {dialect} is not built yet", who=dialect, hint=f"the dialects are {', '.join(DIALECTS)}")
 
 
-def reader(dialect: str) -> ManifestReader | None:
+def load_reader(dialect: str) -> ManifestReader | None:
     """Who reads its manifest, or None while nobody does."""
     where = DIALECTS[dialect].reader if dialect in DIALECTS else ""
     return cast(ManifestReader, import_module(where)) if where else None
 
 
-def finder(dialect: str) -> GuestFinder | None:
+def load_finder(dialect: str) -> GuestFinder | None:
     """Who finds its guests, where reading their manifests is not all of it."""
     where = DIALECTS[dialect].finder if dialect in DIALECTS else ""
     return cast(GuestFinder, import_module(where)) if where else None
 
 
-def own_settings(config: Mapping[str, Any], who: str) -> dict[str, Any]:
+def read_finder_settings(config: Mapping[str, Any], who: str) -> dict[str, Any]:
     """What each finder reads of the settings, by dialect, where they have something for it."""
     said = (name for name, row in DIALECTS.items() if any(key in config for key in row.keys))
-    return {name: finding.settings(config, who) for name in said if (finding := finder(name)) is not None}
+    return {name: finding.read_settings(config, who) for name in said if (finding := load_finder(name)) is not None}
 
 
-def _foreign(dialect: str) -> EntryPoint | None:
+def _find_entry_point(dialect: str) -> EntryPoint | None:
     from importlib.metadata import entry_points  # only here: most runs have no need of it
 
     return next(iter(entry_points(group=GROUP, name=dialect)), None)

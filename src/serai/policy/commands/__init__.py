@@ -4,12 +4,11 @@ Two questions have two answers. What an allow rule may match is decided by a sma
 deny rule finds is searched everywhere, with bash's grammar if it is installed, and behind wrappers; where that is not certain, the
 answer is `maybe`.
 
-`reader` is the way in, `shell_text` has the words, the lexer and the scanners, `grammar` uses tree-sitter. `wrappers`, `arguments`
-and `shell_builtins` find commands inside commands. `command_pattern` is the pattern of a rule.
+`reader` is the way in and has the pattern of a rule, `shell_text` the words, the lexer and the scanners, `grammar` uses
+tree-sitter. `wrappers`, `arguments` and `shell_builtins` find commands inside commands.
 """
 
-from serai.policy.commands.command_pattern import CommandPattern
-from serai.policy.commands.reader import read_command
+from serai.policy.commands.reader import CommandPattern, read_command
 from serai.policy.commands.shell_text import CommandReading, ShellCommand, ShellWord
 
 __all__ = ["CommandPattern", "CommandReading", "ShellCommand", "ShellWord", "read_command"]

@@ -1,4 +1,4 @@
-"""Looking behind the commands that run other commands: `env`, `sudo`, `xargs`, `sh -c`, …
+"""The words and options of a command that runs other commands, and the commands behind it.
 
 A command's words and options are taken one by one. The tables of `wrappers` and `shell_builtins` say which command does what; a
 command in neither runs nothing that a rule could see (a deny rule is not a sandbox).
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from posixpath import normpath
 from typing import NamedTuple
 
+from serai.plain_text import shorten
 from serai.policy.commands.shell_text import ShellCommand, ShellWord
 
 # What is not known of a word never looks like this, so it holds for such words too.
@@ -38,7 +39,7 @@ class HiddenCommand(Exception):
 WrapperReader = Callable[["CommandArguments"], NestedCommands]
 
 
-def shown_name(command: ShellCommand) -> str:
+def get_base_name(command: ShellCommand) -> str:
     """The base name of a command, as tables have it."""
     return command.words[0].text.rpartition("/")[2]
 
@@ -77,7 +78,7 @@ class CommandArguments:
     """The words after a command's name, taken one by one. A word that is not known where one must be is `HiddenCommand`."""
 
     def __init__(self, command: ShellCommand) -> None:
-        self.name = shown_name(command)
+        self.name = get_base_name(command)
         self.command = command
         self.at = 1
 
@@ -89,7 +90,7 @@ class CommandArguments:
                 raise HiddenCommand(f"`{self.name}` gets words that are not known yet")
             return None
         if not (word := words[self.at]).known:
-            raise HiddenCommand(f"`{self.name}` has `{_short(word.text)}`, which is known only when it runs")
+            raise HiddenCommand(f"`{self.name}` has `{shorten(word.text)}`, which is known only when it runs")
         return word.text
 
     def take(self) -> str | None:
@@ -98,7 +99,7 @@ class CommandArguments:
         self.at += text is not None
         return text
 
-    def value(self) -> ShellWord:
+    def take_value(self) -> ShellWord:
         """The next word as the value of an option; one that is not known will do, as long as it is one word."""
         words = self.command.words
         if self.at >= len(words):
@@ -108,26 +109,26 @@ class CommandArguments:
         self.at += 1
         return words[self.at - 1]
 
-    def operand(self) -> ShellWord | None:
+    def take_operand(self) -> ShellWord | None:
         """The next word, if it is certainly no option; None after the last one."""
         words = self.command.words
         if self.at >= len(words):
             self.peek()
             return None
         if not is_operand(words[self.at]):
-            raise HiddenCommand(f"`{self.name}` has `{_short(words[self.at].text)}`, which may be an option")
+            raise HiddenCommand(f"`{self.name}` has `{shorten(words[self.at].text)}`, which may be an option")
         self.at += 1
         return words[self.at - 1]
 
-    def everywhere(self, spec: OptionSyntax) -> Iterator[ParsedOption]:
+    def parse_all_options(self, spec: OptionSyntax) -> Iterator[ParsedOption]:
         """The options between and after operands too, as many programs take them; also after `--`, to be certain."""
         while self.at < len(self.command.words) or self.command.more:
             before = self.at
-            yield from self.options(spec)
+            yield from self.parse_options(spec)
             if self.at == before:
-                self.operand()
+                self.take_operand()
 
-    def rest(self) -> ShellCommand | None:
+    def get_rest(self) -> ShellCommand | None:
         """What is left, as a command of its own; None if nothing is."""
         words = self.command.words[self.at :]
         if not words:
@@ -135,40 +136,40 @@ class CommandArguments:
             return None
         return ShellCommand(words, self.command.more)
 
-    def joined(self) -> str:
+    def join_rest(self) -> str:
         """What is left, joined by spaces: what `eval` and others hand to a shell."""
         texts: list[str] = []
         while (text := self.take()) is not None:
             texts.append(text)
         return " ".join(texts)
 
-    def options(self, spec: OptionSyntax) -> Iterator[ParsedOption]:
+    def parse_options(self, spec: OptionSyntax) -> Iterator[ParsedOption]:
         """The options from here on, up to the first word that is none."""
         while not self._assigns() and (text := self.peek()) is not None and text.startswith("-") and text != "-":
             self.at += 1
             if text == "--":
                 return
             if text.startswith("--"):
-                yield self._long(spec, text)
+                yield self._parse_long(spec, text)
             elif spec.number and re.fullmatch(r"[0-9]+", text[1:]):
                 yield ParsedOption(text[1:], None)
             else:
-                yield from self._letters(spec, text)
+                yield from self._parse_letters(spec, text)
 
     def _assigns(self) -> bool:
         """Whether the next word sets a variable: then it is no option, whatever the value."""
         word = next(iter(self.command.words[self.at : self.at + 1]), None)
         return word is not None and word.one and ASSIGNMENT.match(word.text) is not None
 
-    def _long(self, spec: OptionSyntax, text: str) -> ParsedOption:
+    def _parse_long(self, spec: OptionSyntax, text: str) -> ParsedOption:
         name, equals, value = text[2:].partition("=")
         if name in spec.long_values.split():
-            return ParsedOption(name, ShellWord(value) if equals else self.value())
+            return ParsedOption(name, ShellWord(value) if equals else self.take_value())
         if name in spec.long.split():
             return ParsedOption(name, ShellWord(value) if equals else None)
-        raise HiddenCommand(f"`{self.name}` has the option `{_short(text)}`, which is not known here")
+        raise HiddenCommand(f"`{self.name}` has the option `{shorten(text)}`, which is not known here")
 
-    def _letters(self, spec: OptionSyntax, text: str) -> Iterator[ParsedOption]:
+    def _parse_letters(self, spec: OptionSyntax, text: str) -> Iterator[ParsedOption]:
         for index, letter in enumerate(text[1:], 2):
             if letter in spec.flags:
                 yield ParsedOption(letter, None)
@@ -176,22 +177,18 @@ class CommandArguments:
                 yield ParsedOption(letter, ShellWord(text[index:]))
                 return
             elif letter in spec.values:
-                yield ParsedOption(letter, ShellWord(text[index:]) if text[index:] else self.value())
+                yield ParsedOption(letter, ShellWord(text[index:]) if text[index:] else self.take_value())
                 return
             else:
-                raise HiddenCommand(f"`{self.name}` has the option `{_short(text)}`, which is not known here")
+                raise HiddenCommand(f"`{self.name}` has the option `{shorten(text)}`, which is not known here")
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:39] + "…"
-
-
-def runs(command: ShellCommand | None) -> NestedCommands:
+def nest_command(command: ShellCommand | None) -> NestedCommands:
     """A command that is run as it stands."""
     return NestedCommands((command,) if command else ())
 
 
-def reads(word: ShellWord | None, who: str) -> NestedCommands:
+def nest_text(word: ShellWord | None, who: str) -> NestedCommands:
     """A text that a shell reads."""
     if word is None or not word.known:
         raise HiddenCommand(f"`{who}` reads commands that are known only when it runs")

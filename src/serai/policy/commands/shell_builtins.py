@@ -45,7 +45,7 @@ def is_harmless_option(letter: str, name: str) -> bool:
     return name in (_NAMES if letter == "o" else _SHOPT)
 
 
-def set_options(args: CommandArguments) -> NestedCommands:
+def check_set(args: CommandArguments) -> NestedCommands:
     """`set`: options, then words that are nothing but words."""
     while (word := args.take()) is not None and word[:1] in ("-", "+") and word not in ("--", "-"):
         letters = word[1:]
@@ -57,7 +57,7 @@ def set_options(args: CommandArguments) -> NestedCommands:
     return NestedCommands()
 
 
-def shopt(args: CommandArguments) -> NestedCommands:
+def check_shopt(args: CommandArguments) -> NestedCommands:
     while (word := args.take()) is not None:
         if not word.startswith("-") and not is_harmless_option("O", word):
             raise HiddenCommand(f"`shopt` with `{word}` changes how a text is read")
@@ -91,7 +91,7 @@ def is_special_variable(name: str) -> bool:
     return name in _RUN or _EXPANDED.fullmatch(name) is not None or _CHANGES.fullmatch(name) is not None
 
 
-def evaluated(assigned: ShellWord) -> NestedCommands:
+def read_assignment(assigned: ShellWord) -> NestedCommands:
     """What runs because a variable is set like this."""
     name, _, value = assigned.text.partition("=")
     name = name.removesuffix("+")
@@ -113,7 +113,7 @@ def evaluated(assigned: ShellWord) -> NestedCommands:
     return NestedCommands()
 
 
-def declared(assigned: ShellWord, by: str) -> NestedCommands:
+def read_declaration(assigned: ShellWord, by: str) -> NestedCommands:
     """What runs because `declare` and its kin set a variable: they read `(…)` as an array and expand it, quoted or not."""
     value = assigned.text.partition("=")[2]
     unknown = not assigned.known and by not in ("export", "readonly") and not re.match(r"[A-Za-z0-9_./:-]", value)
@@ -126,7 +126,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTACHED = re.compile(r"-[A-Za-z]")
 
 
-def _names(args: CommandArguments) -> NestedCommands:
+def _check_names(args: CommandArguments) -> NestedCommands:
     """`read`, `mapfile` and others: every word may be the name of a variable, also one that is attached to an option."""
     for word in args.command.words[1:]:
         if "[" in word.text or not word.known:
@@ -138,14 +138,14 @@ def _names(args: CommandArguments) -> NestedCommands:
     return NestedCommands()
 
 
-def _plain(args: CommandArguments) -> NestedCommands:
+def _check_plain(args: CommandArguments) -> NestedCommands:
     """`exit` and others: to some shells a number is an expression. What a variable says is left alone: it is `$?` or so."""
     if any("[" in word.text for word in args.command.words[1:] if word.known):
         raise HiddenCommand(f"`{args.name}` evaluates its words")
     return NestedCommands()
 
 
-def _with(letters: str, why: str, *, also: WrapperReader | None = None) -> WrapperReader:
+def _make_options_reader(letters: str, why: str, *, also: WrapperReader | None = None) -> WrapperReader:
     """Hidden with one of these options, with a subscript, and where a word may become either."""
 
     def look(args: CommandArguments) -> NestedCommands:
@@ -159,18 +159,18 @@ def _with(letters: str, why: str, *, also: WrapperReader | None = None) -> Wrapp
     return look
 
 
-def _declares(args: CommandArguments) -> NestedCommands:
+def _unwrap_declare(args: CommandArguments) -> NestedCommands:
     """What is declared is set; with `-a` the others of the family read a value as `declare` does."""
     words = args.command.words[1:]
     arrays = any(word.text[:1] == "-" and not {"a", "A"}.isdisjoint(word.text) for word in words)
-    found = [declared(word, "declare" if arrays else args.name) for word in words if ASSIGNMENT.match(word.text)]
+    found = [read_declaration(word, "declare" if arrays else args.name) for word in words if ASSIGNMENT.match(word.text)]
     return NestedCommands(
         hidden=tuple(why for inside in found for why in inside.hidden),
         assigned=tuple(word for inside in found for word in inside.assigned),
     )
 
 
-def _test(args: CommandArguments) -> NestedCommands:
+def _check_test(args: CommandArguments) -> NestedCommands:
     """`[ -v NAME ]` reads a subscript; words that are not known may be that."""
     words = args.command.words[1:]
     for word, following in zip(words, (*words[1:], ShellWord("")), strict=False):
@@ -181,7 +181,7 @@ def _test(args: CommandArguments) -> NestedCommands:
     return NestedCommands()
 
 
-def _printf(args: CommandArguments) -> NestedCommands:
+def _check_printf(args: CommandArguments) -> NestedCommands:
     words = args.command.words
     if len(words) < 2:
         return NestedCommands()
@@ -194,7 +194,7 @@ def _printf(args: CommandArguments) -> NestedCommands:
     return NestedCommands()
 
 
-def _always(why: str) -> WrapperReader:
+def _make_arguments_reader(why: str) -> WrapperReader:
     def look(args: CommandArguments) -> NestedCommands:
         if len(args.command.words) > 1 or args.command.more:
             raise HiddenCommand(f"`{args.name}` {why}")
@@ -203,14 +203,14 @@ def _always(why: str) -> WrapperReader:
     return look
 
 
-def _hash(args: CommandArguments) -> NestedCommands:
+def _check_hash(args: CommandArguments) -> NestedCommands:
     if any("=" in word.text for word in args.command.words[1:]):  # zsh
         raise HiddenCommand("`hash` gives a command another name")
     return NestedCommands()
 
 
-_DECLARES = _with("in", "makes a variable whose value is evaluated", also=_declares)
-_EXPORTS = _with("", "takes a name that may be more than one", also=_declares)
+_DECLARES = _make_options_reader("in", "makes a variable whose value is evaluated", also=_unwrap_declare)
+_EXPORTS = _make_options_reader("", "takes a name that may be more than one", also=_unwrap_declare)
 _RUNS: Final = "may run what it is given"
 # Most of these are zsh's and ksh's own.
 _ALWAYS: Final[Mapping[str, str]] = {
@@ -225,22 +225,22 @@ _ALWAYS: Final[Mapping[str, str]] = {
 }
 
 BUILTINS: Final[Mapping[str, WrapperReader]] = {
-    **{name: _always(why) for name, why in _ALWAYS.items()},
-    "hash": _with("p", "gives a command another name", also=_hash),
-    "enable": _with("f", "loads commands from a file"),
-    "history": _with("anprsw", "changes what `!` stands for"),
-    "jobs": _with("x", _RUNS),
-    "mapfile": _with("C", _RUNS, also=_names),
-    "readarray": _with("C", _RUNS, also=_names),
-    "print": _with("sSv", "keeps what it is given"),
+    **{name: _make_arguments_reader(why) for name, why in _ALWAYS.items()},
+    "hash": _make_options_reader("p", "gives a command another name", also=_check_hash),
+    "enable": _make_options_reader("f", "loads commands from a file"),
+    "history": _make_options_reader("anprsw", "changes what `!` stands for"),
+    "jobs": _make_options_reader("x", _RUNS),
+    "mapfile": _make_options_reader("C", _RUNS, also=_check_names),
+    "readarray": _make_options_reader("C", _RUNS, also=_check_names),
+    "print": _make_options_reader("sSv", "keeps what it is given"),
     **dict.fromkeys(("declare", "typeset", "local"), _DECLARES),
     "readonly": _DECLARES,
     "export": _EXPORTS,
-    **dict.fromkeys(("read", "getopts", "wait", "unset"), _names),
-    **dict.fromkeys(("exit", "return", "shift", "break", "continue"), _plain),
-    "set": set_options,
-    "shopt": shopt,
-    "printf": _printf,
-    "test": _test,
-    "[": _test,
+    **dict.fromkeys(("read", "getopts", "wait", "unset"), _check_names),
+    **dict.fromkeys(("exit", "return", "shift", "break", "continue"), _check_plain),
+    "set": check_set,
+    "shopt": check_shopt,
+    "printf": _check_printf,
+    "test": _check_test,
+    "[": _check_test,
 }

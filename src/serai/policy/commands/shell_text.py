@@ -75,7 +75,7 @@ class TooComplex(Unreadable):
         super().__init__(TOO_MANY_WORDS)
 
 
-def checked(text: str) -> str:
+def check_text(text: str) -> str:
     """`text`, if a reader may look at it at all; else `Unreadable` says why not."""
     if len(text) > MOST_TEXT:
         raise Unreadable(f"it is longer than {MOST_TEXT // 1024} KiB")
@@ -123,7 +123,7 @@ def as_display_text(source: str) -> str:
 def lex_word(source: str, at: int, end: int, holes: Holes) -> tuple[LexedWord, int]:
     """The word that begins at `at`, and where it ends."""
     lexer = _Lexer(source, at, end, holes)
-    return lexer.word(), lexer.at
+    return lexer.read_word(), lexer.at
 
 
 class _Lexer:
@@ -134,26 +134,26 @@ class _Lexer:
         self.bare: str | None = None  # set where the first quote or expansion stands
         self.brace = end  # where the first unquoted `{` stands
 
-    def word(self) -> LexedWord:
+    def read_word(self) -> LexedWord:
         start = self.at
         while self.at < self.end:
-            if self._hole(quoted=False):
+            if self._skip_hole(quoted=False):
                 continue
             char = self.source[self.at]
             if char in META:
                 break
             if char == "\\":
-                self._backslash()
+                self._lex_backslash()
             elif char == "'":
-                self._raw()
+                self._lex_raw()
             elif char == '"':
-                self._double()
+                self._lex_double()
             elif char == "$":
-                self._dollar(quoted=False)
+                self._lex_dollar(quoted=False)
             elif char == "`":
                 raise Unreadable("it has a command within backticks")
             else:
-                self._unquoted(start)
+                self._lex_unquoted(start)
         if self.brace < self.at and any(sign in self.source[self.brace : self.at] for sign in (",", "..")):
             self.known = self.one = False  # `{a,b}` and `{1..3}` become words; `{}` is itself
         text = "".join(self.parts)
@@ -163,7 +163,7 @@ class _Lexer:
             self.known = self.one = True
         return LexedWord(ShellWord(as_display_text(text), self.known, self.one), bare, plain)
 
-    def _unquoted(self, start: int) -> None:
+    def _lex_unquoted(self, start: int) -> None:
         if found := _PLAIN.match(self.source, self.at, self.end):
             self.parts.append(found[0])
             self.at = found.end()
@@ -180,26 +180,26 @@ class _Lexer:
         self.parts.append(char)
         self.at += 1
 
-    def _stop(self) -> None:
+    def _end_bare(self) -> None:
         """What stands without quotes ends here."""
         if self.bare is None:
             self.bare = "".join(self.parts)
 
-    def _hole(self, *, quoted: bool) -> bool:
+    def _skip_hole(self, *, quoted: bool) -> bool:
         end = self.holes.get(self.at)
         if end is None:
             return False
-        self._stop()
+        self._end_bare()
         several = self.source[self.at] not in "<>" and (not quoted or self.source.find("@", self.at, end) >= 0)
-        self._unknown(end, one=not several)
+        self._add_unknown(end, one=not several)
         return True
 
-    def _unknown(self, end: int, *, one: bool) -> None:
+    def _add_unknown(self, end: int, *, one: bool) -> None:
         # Cut, because each of many nested substitutions holds the others.
         self.parts.append(self.source[self.at : end] if end - self.at <= _LONG else f"{self.source[self.at : self.at + 2]}...")
         self.at, self.known, self.one = end, False, self.one and one
 
-    def _backslash(self) -> None:
+    def _lex_backslash(self) -> None:
         after = self.source[self.at + 1 : min(self.at + 2, self.end)]
         if not after:
             raise Unreadable("it ends with a backslash")
@@ -207,23 +207,23 @@ class _Lexer:
             # The line goes on, within the word too; what stands before and after may be one unquoted name.
             self.at += 2
             return
-        self._stop()
+        self._end_bare()
         self.parts.append(after)
         self.at += 2
 
-    def _raw(self) -> None:
-        self._stop()
+    def _lex_raw(self) -> None:
+        self._end_bare()
         close = self.source.find("'", self.at + 1, self.end)
         if close < 0:
             raise Unreadable("it has a single quote that is not closed")
         self.parts.append(self.source[self.at + 1 : close])
         self.at = close + 1
 
-    def _double(self) -> None:
-        self._stop()
+    def _lex_double(self) -> None:
+        self._end_bare()
         self.at += 1
         while self.at < self.end:
-            if self._hole(quoted=True):
+            if self._skip_hole(quoted=True):
                 continue
             char = self.source[self.at]
             if char == '"':
@@ -235,7 +235,7 @@ class _Lexer:
                     self.parts.append(after if after and after in '$`"\\' else char + after)
                 self.at += 2
             elif char == "$":
-                self._dollar(quoted=True)
+                self._lex_dollar(quoted=True)
             elif char == "`":
                 raise Unreadable("it has a command within backticks")
             elif found := _QUOTED.match(self.source, self.at, self.end):
@@ -243,11 +243,11 @@ class _Lexer:
                 self.at = found.end()
         raise Unreadable("it has a double quote that is not closed")
 
-    def _dollar(self, *, quoted: bool) -> None:
-        self._stop()
+    def _lex_dollar(self, *, quoted: bool) -> None:
+        self._end_bare()
         source, after = self.source, self.at + 1
         if found := _NAME.match(source, after, self.end) or _BRACED.match(source, after, self.end):
-            self._unknown(found.end(), one=quoted and "@" not in found[0])
+            self._add_unknown(found.end(), one=quoted and "@" not in found[0])
             return
         char = source[after] if after < self.end else " "
         if char in "({[":
@@ -256,10 +256,10 @@ class _Lexer:
             string = _ANSI.match(source, after, self.end)
             if string is None:
                 raise Unreadable("it has a string `$'…'` that shells do not read alike")
-            self._unknown(string.end(), one=True)
+            self._add_unknown(string.end(), one=True)
         elif not quoted and char == '"':
             self.at = after
-            self._double()
+            self._lex_double()
             self.known = False  # translated when it runs
         elif char in _DOLLAR:
             if char == "\\" and source[after + 1 : after + 2] == "\n":
@@ -267,7 +267,7 @@ class _Lexer:
             self.parts.append("$")
             self.at = after
         else:
-            self._unknown(after, one=quoted)
+            self._add_unknown(after, one=quoted)
 
 
 # Words that begin something larger, in one shell of the family at least. `!` and `time` stand before a command and are handled.
@@ -284,7 +284,7 @@ _REDIRECTION = re.compile(r"<<<|<<-?|<>|<&|>>|>\||>&|&>>|&>|<|>")
 
 def scan_commands(text: str) -> ParsedText:
     """Every command of a text of lists and pipes; `Unreadable` for anything more."""
-    source = as_byte_text(checked(text))
+    source = as_byte_text(check_text(text))
     scanner = _Scanner(source, 0, len(source), {}, alone=False)
     scanner.run()
     return ParsedText(tuple(ShellCommand(tuple(words)) for words in scanner.commands), tuple(scanner.assigned))
@@ -313,24 +313,24 @@ class _Scanner:
         while self.at < self.end:
             char = self.source[self.at]
             if self.at in self.holes:
-                self._word()
+                self._scan_word()
             elif char in " \t":
                 self.at += 1
             elif self.source.startswith("\\\n", self.at, self.end):
                 self.at += 2
             elif char == "#":
-                self._comment()
+                self._skip_comment()
             elif char in "<>" or self.source.startswith("&>", self.at, self.end):
-                self._redirection()
+                self._scan_redirection()
             elif char in "\n;&|":
-                self._separator(char)
+                self._scan_separator(char)
             elif char in "()":
                 raise Unreadable("it has parentheses")
             else:
-                self._word()
-        self._end()
+                self._scan_word()
+        self._end_command()
 
-    def _word(self) -> None:
+    def _scan_word(self) -> None:
         self.count += 1
         if self.count > MOST_WORDS:
             raise TooComplex
@@ -345,10 +345,10 @@ class _Scanner:
             raise Unreadable("it has a descriptor with a name, which shells do not read alike")
         elif self.both:
             raise Unreadable("it has words after `&>`, which shells do not read alike")
-        elif self.words or not self._first(lexed):
+        elif self.words or not self._scan_prefix(lexed):
             self.words.append(lexed.word)
 
-    def _first(self, lexed: LexedWord) -> bool:
+    def _scan_prefix(self, lexed: LexedWord) -> bool:
         """Whether this word in a command's first place is not its name."""
         if found := _ASSIGNMENT.match(lexed.bare):
             if found[1] == "[":
@@ -358,11 +358,11 @@ class _Scanner:
         if (lexed.plain and lexed.bare in RESERVED) or lexed.bare.startswith("{"):  # zsh takes `{rm x}` for a group
             raise Unreadable(f"it has `{lexed.bare}`, which begins more than a simple command")
         if lexed.plain and lexed.bare in ("!", "time"):
-            self._after(lexed.bare)
+            self._check_after(lexed.bare)
             return lexed.bare == "!"
         return False
 
-    def _after(self, keyword: str) -> None:
+    def _check_after(self, keyword: str) -> None:
         """After `!` and `time` a shell takes a whole pipeline, so a reserved word is one there too."""
         at = self.at
         while True:
@@ -378,7 +378,7 @@ class _Scanner:
         if at < self.end and self.source[at] in "(<>\\":
             raise Unreadable(f"it has more than a simple command after `{keyword}`")
 
-    def _redirection(self) -> None:
+    def _scan_redirection(self) -> None:
         found = _REDIRECTION.match(self.source, self.at, self.end)
         if found is None or self.target:
             raise Unreadable("it has a redirection without a target")
@@ -387,12 +387,12 @@ class _Scanner:
         self.at, self.target = found.end(), True
         self.copies = found[0].endswith("&")
         self.both = self.both or found[0].startswith("&")
-        self._token_ends()
+        self._check_token_end()
 
-    def _separator(self, char: str) -> None:
+    def _scan_separator(self, char: str) -> None:
         if self.alone:
             raise Unreadable("what the grammar took for one command is several")
-        self._end()
+        self._end_command()
         self.at += 1
         following = self.source[self.at : self.at + 1]
         if char == ";" and following in (";", "&", "|"):
@@ -400,20 +400,20 @@ class _Scanner:
         if char in "&|" and following and following in ("|&" if char == "|" else "&"):
             self.at += 1
         if char != "\n":
-            self._token_ends()
+            self._check_token_end()
 
-    def _token_ends(self) -> None:
+    def _check_token_end(self) -> None:
         """A line that goes on within an operator may make another one of it."""
         if self.source.startswith("\\\n", self.at, self.end):
             raise Unreadable("it has a line that goes on right after an operator")
 
-    def _comment(self) -> None:
+    def _skip_comment(self) -> None:
         if self.alone:
             raise Unreadable("what the grammar took for a command is a comment")
         line = self.source.find("\n", self.at, self.end)
         self.at = self.end if line < 0 else line
 
-    def _end(self) -> None:
+    def _end_command(self) -> None:
         if self.target:
             raise Unreadable("it has a redirection without a target")
         if self.words:
@@ -432,7 +432,7 @@ _NO_NAME: Final = RESERVED | {"!", "time", "-", "nocorrect", "noglob", ""}
 def read_plain_command(text: str) -> tuple[str, ...] | None:
     """The words of the text, when it is one simple command of plain words and nothing else."""
     try:
-        checked(text)
+        check_text(text)
     except Unreadable:
         return None
     words: list[str] = []
@@ -441,14 +441,14 @@ def read_plain_command(text: str) -> tuple[str, ...] | None:
         if text[at] == " ":
             at += 1
             continue
-        word, at = _word(text, at)
+        word, at = _read_plain_word(text, at)
         if word is None:
             return None
         words.append(word)
     return tuple(words) if words and _is_name(words[0]) else None
 
 
-def _word(text: str, at: int) -> tuple[str | None, int]:
+def _read_plain_word(text: str, at: int) -> tuple[str | None, int]:
     """The word that begins at `at` and where it ends; None if it is not plain."""
     parts: list[str] = []
     if text[at] == "=":  # in zsh `=rm` is where rm is

@@ -1,4 +1,4 @@
-"""The table of commands that run other commands, by their base name, and those that need a function of their own.
+"""The commands that run other commands, by their base name: `env`, `sudo`, `xargs`, `sh -c`, …
 
 Some programs do something else and run a command only when told so: `tar --to-command`, `git -c alias.x=!…`, `make SHELL=…`. A
 person who denies `rm` expects these to be seen, so their options are read. Programs that are languages of their own (`python`,
@@ -25,8 +25,8 @@ from serai.policy.commands.arguments import (
     WrapperReader,
     is_input,
     is_operand,
-    reads,
-    runs,
+    nest_command,
+    nest_text,
 )
 from serai.policy.commands.shell_builtins import LETTERS, is_harmless_option
 from serai.policy.commands.shell_text import ShellCommand, ShellWord
@@ -45,13 +45,13 @@ class _Risky:
 
     def __call__(self, args: CommandArguments) -> NestedCommands:
         for word in args.command.words[args.at :]:
-            if self.runs(word):
+            if self.may_run(word):
                 raise HiddenCommand(f"`{args.name}` has `{word.text[:40]}`, which may run a command")
         if args.command.more:
             raise HiddenCommand(f"`{args.name}` gets words that are not known yet")
         return NestedCommands()
 
-    def runs(self, word: ShellWord) -> bool:
+    def may_run(self, word: ShellWord) -> bool:
         """Whether this word may make the program run something."""
         if found := _LONG.match(word.text) if word.one else None:
             return any(name.startswith(found[1]) for name in self.long.split())
@@ -61,7 +61,7 @@ class _Risky:
         return letters or word.text in self.words.split() or "ext::" in word.text
 
 
-def _tar(args: CommandArguments) -> NestedCommands:
+def _unwrap_tar(args: CommandArguments) -> NestedCommands:
     """Its first word may be letters without a dash."""
     words = args.command.words
     if len(words) > 1 and not words[1].text.startswith("--") and not {"I", "F"}.isdisjoint(words[1].text):
@@ -76,7 +76,7 @@ _MAKE_FILE = re.compile(r"-[A-Za-z]*f(.*)|--(?:fi?l?e?|ma?k?e?f?i?l?e?)(?:=(.*))
 _MAKE_SETS = re.compile(r"(?:SHELL|\.SHELLFLAGS|MAKEFLAGS|GNUMAKEFLAGS)[ \t]*(?:[:+?!]{0,3})=", re.DOTALL)
 
 
-def _make(args: CommandArguments) -> NestedCommands:
+def _unwrap_make(args: CommandArguments) -> NestedCommands:
     """The file that it reads is opaque, but not if it is the input; and its shell is a command."""
     words = args.command.words
     for word, following in zip(words[1:], (*words[2:], ShellWord("-")), strict=False):
@@ -133,26 +133,26 @@ _GIT_COMMANDS: Final[Mapping[str, _Risky]] = {
 _GIT_SETS = re.compile(r"[A-Za-z0-9-]+\..*", re.DOTALL)
 
 
-def _git(args: CommandArguments) -> NestedCommands:
+def _unwrap_git(args: CommandArguments) -> NestedCommands:
     texts: list[str] = []
     while (word := args.peek()) is not None and word.startswith("-"):
         args.at += 1
         name = word.partition("=")[0]
         if word == "-c":
-            texts += _setting(args.value())
+            texts += _read_setting(args.take_value())
         elif word in _GIT_VALUES:
-            args.value()
+            args.take_value()
         elif word not in _GIT_FLAGS and name not in _GIT_VALUES:
             raise HiddenCommand(f"`git` has the option `{word[:40]}`, which may change what it runs")
     command = args.take()
     if command == "config":
-        _configured(args)
+        _check_config(args)
     elif risky := _GIT_COMMANDS.get(command or ""):
         risky(args)
     return NestedCommands(texts=tuple(texts))
 
 
-def _setting(word: ShellWord) -> list[str]:
+def _read_setting(word: ShellWord) -> list[str]:
     """The commands that a setting `-c KEY=VALUE` runs."""
     if _GIT_DATA.match(word.text):
         return []
@@ -161,7 +161,7 @@ def _setting(word: ShellWord) -> list[str]:
     raise HiddenCommand(f"`git` has the setting `{word.text[:40]}`, which may run a command")
 
 
-def _configured(args: CommandArguments) -> None:
+def _check_config(args: CommandArguments) -> None:
     """`git config KEY VALUE` sets what a later command of git runs; without a value it only tells."""
     words = args.command.words[args.at :]
     asks = any(word.text in ("get", "list", "--get", "--get-all", "--get-regexp", "--list", "-l", "--unset") for word in words)
@@ -173,9 +173,9 @@ def _configured(args: CommandArguments) -> None:
 
 
 PROGRAMS: Final[Mapping[str, WrapperReader]] = {
-    "git": _git,
-    **dict.fromkeys(("tar", "gtar", "bsdtar"), _tar),
-    **dict.fromkeys(("make", "gmake", "bmake"), _make),
+    "git": _unwrap_git,
+    **dict.fromkeys(("tar", "gtar", "bsdtar"), _unwrap_tar),
+    **dict.fromkeys(("make", "gmake", "bmake"), _unwrap_make),
     **dict.fromkeys(("split", "gsplit"), _Risky("filter")),
     **dict.fromkeys(("nc", "ncat", "netcat"), _Risky("exec sh-exec lua-exec", "ec")),
     **dict.fromkeys(("sdiff", "diff3"), _Risky("diff-program")),
@@ -203,7 +203,7 @@ SHELL_OPENS: Final = "opens a shell that reads its commands from its input"
 _MOST_EXECS = 64  # of one `find`; each may be what another one's words are
 
 
-def assignments(args: CommandArguments) -> tuple[ShellWord, ...]:
+def take_assignments(args: CommandArguments) -> tuple[ShellWord, ...]:
     words = args.command.words
     start = args.at
     # To these programs every word with a `=` is one, whatever stands before it.
@@ -219,7 +219,7 @@ _SHELL_LONG: Final = frozenset({"norc", "noprofile", "posix", "login", "restrict
 _SHELL_LETTERS: Final = LETTERS | frozenset("cilorsO")
 
 
-def shell(args: CommandArguments) -> NestedCommands:
+def unwrap_shell(args: CommandArguments) -> NestedCommands:
     """`sh`, `bash` and their family: `-c TEXT`, a script, or commands from the input."""
     letters: set[str] = set()
     hidden: list[str] = []
@@ -229,7 +229,7 @@ def shell(args: CommandArguments) -> NestedCommands:
             break
         name = word.lstrip("-")
         if name in ("rcfile", "init-file"):
-            file = args.value()
+            file = args.take_value()
             if not file.known or is_input(file.text):
                 hidden.append(f"`{args.name}` reads its first commands from its input")
             continue
@@ -237,38 +237,38 @@ def shell(args: CommandArguments) -> NestedCommands:
             continue
         if not _SHELL_LETTERS.issuperset(word[1:]) or {"o", "O"} & set(word[1:-1]):
             raise HiddenCommand(f"`{args.name}` has the option `{word}`, which is not known here")
-        if word[-1] in "oO" and not ((option := args.value()).known and is_harmless_option(word[-1], option.text)):
+        if word[-1] in "oO" and not ((option := args.take_value()).known and is_harmless_option(word[-1], option.text)):
             hidden.append(f"`{args.name}` has the option `{option.text}`, which changes how a text is read")
         letters |= set(word[1:])
     if "i" in letters:
         hidden.append(f"`{args.name} -i` has a history and aliases, which change how a text is read")
     if "c" in letters:
-        text = reads(args.value() if args.at < len(args.command.words) else None, f"{args.name} -c")
+        text = nest_text(args.take_value() if args.at < len(args.command.words) else None, f"{args.name} -c")
         return text._replace(hidden=tuple(hidden))
     script = args.peek()
     if "s" in letters or script is None or is_input(script):
         raise HiddenCommand(f"`{args.name}` reads its commands from its input")
     # A file, also one of the path: as opaque as any other program, and denied by its own name too.
-    return runs(args.rest())._replace(hidden=tuple(hidden))
+    return nest_command(args.get_rest())._replace(hidden=tuple(hidden))
 
 
-def env(args: CommandArguments) -> NestedCommands:
+def unwrap_env(args: CommandArguments) -> NestedCommands:
     options = OptionSyntax(
         flags="i0v",
         values="uCS",
         long="ignore-environment null debug block-signal default-signal ignore-signal list-signal-handling",
         long_values="unset chdir split-string",
     )
-    for option in args.options(options):
+    for option in args.parse_options(options):
         if option.name in ("S", "split-string"):
-            return _split(args, option.value)
+            return _unwrap_env_split(args, option.value)
     if args.at < len(args.command.words) and args.command.words[args.at] == ShellWord("-"):
         args.at += 1
-    assigned = assignments(args)
-    return runs(args.rest())._replace(assigned=assigned)
+    assigned = take_assignments(args)
+    return nest_command(args.get_rest())._replace(assigned=assigned)
 
 
-def _split(args: CommandArguments, value: ShellWord | None) -> NestedCommands:
+def _unwrap_env_split(args: CommandArguments, value: ShellWord | None) -> NestedCommands:
     """`env -S TEXT`: env splits it by rules of its own, then reads it all as its arguments."""
     if value is None or not value.known or re.search(r"[\\$'\"#]", value.text):
         raise HiddenCommand("`env -S` splits a text that is not plain")
@@ -276,10 +276,10 @@ def _split(args: CommandArguments, value: ShellWord | None) -> NestedCommands:
     if any(find_invisible(text) for text in texts):
         raise HiddenCommand("`env -S` splits a text with characters that are not seen")
     words = tuple(map(ShellWord, texts))
-    return runs(ShellCommand((ShellWord("env"), *words, *args.command.words[args.at :]), args.command.more))
+    return nest_command(ShellCommand((ShellWord("env"), *words, *args.command.words[args.at :]), args.command.more))
 
 
-def xargs(args: CommandArguments) -> NestedCommands:
+def unwrap_xargs(args: CommandArguments) -> NestedCommands:
     options = OptionSyntax(
         flags="0oprtx",
         values="adEILnPs",
@@ -288,12 +288,12 @@ def xargs(args: CommandArguments) -> NestedCommands:
         long_values="arg-file delimiter max-args max-procs max-chars process-slot-var",
     )
     mark = ""
-    for option in args.options(options):
+    for option in args.parse_options(options):
         if option.name in ("I", "i", "replace"):
             if option.value is not None and not option.value.known:
                 raise HiddenCommand("`xargs` puts its words where a mark stands that is known only when it runs")
             mark = (option.value.text if option.value else "") or "{}"
-    command = args.rest()
+    command = args.get_rest()
     if command is None:
         return NestedCommands((ShellCommand((ShellWord("echo"),), more=True),))
     # What stands for the mark is not known, so it must not look like a name or a value.
@@ -304,7 +304,7 @@ def xargs(args: CommandArguments) -> NestedCommands:
     return NestedCommands((ShellCommand(words, more=True),))
 
 
-def find(args: CommandArguments) -> NestedCommands:
+def unwrap_find(args: CommandArguments) -> NestedCommands:
     """Every `-exec` and its kin, up to its `;` or `+`; also one that may be the operand of something else."""
     words = args.command.words
     commands: list[ShellCommand] = []
@@ -325,7 +325,7 @@ def find(args: CommandArguments) -> NestedCommands:
     return NestedCommands(tuple(commands), hidden=tuple(hidden))
 
 
-def su(args: CommandArguments) -> NestedCommands:
+def unwrap_su(args: CommandArguments) -> NestedCommands:
     """`su` and `runuser`: options and operands in any order, a text after `-c`."""
     options = OptionSyntax(
         flags="flmpPT",
@@ -335,43 +335,43 @@ def su(args: CommandArguments) -> NestedCommands:
     )
     users = ("u", "user") if args.name == "runuser" else ()
     start = args.at
-    if not {option.name for option in args.options(options)}.isdisjoint(users):
-        return runs(args.rest())
+    if not {option.name for option in args.parse_options(options)}.isdisjoint(users):
+        return nest_command(args.get_rest())
     args.at = start
-    found = list(args.everywhere(options))
+    found = list(args.parse_all_options(options))
     if any(option.name in users for option in found):
         raise HiddenCommand(f"`{args.name}` runs its words in a way that is not certain")
     texts = [option.value for option in found if option.name in ("c", "command", "session-command")]
-    return _all(texts, f"{args.name} -c") or _opens(args)
+    return _nest_texts(texts, f"{args.name} -c") or _refuse_shell(args)
 
 
-def _all(texts: Sequence[ShellWord | None], who: str) -> NestedCommands | None:
+def _nest_texts(texts: Sequence[ShellWord | None], who: str) -> NestedCommands | None:
     """Every text that was given: which one counts differs."""
-    found = [text for word in texts for text in reads(word, who).texts]
+    found = [text for word in texts for text in nest_text(word, who).texts]
     return NestedCommands(texts=tuple(found)) if found else None
 
 
-def _opens(args: CommandArguments) -> NestedCommands:
+def _refuse_shell(args: CommandArguments) -> NestedCommands:
     raise HiddenCommand(f"`{args.name}` {SHELL_OPENS}")
 
 
-def flock(args: CommandArguments) -> NestedCommands:
+def unwrap_flock(args: CommandArguments) -> NestedCommands:
     options = OptionSyntax(
         flags="seunxoF",
         values="wE",
         long="shared exclusive unlock nonblock nb close no-fork verbose",
         long_values="wait timeout conflict-exit-code",
     )
-    for _ in args.options(options):
+    for _ in args.parse_options(options):
         pass
-    args.operand()
+    args.take_operand()
     if args.at < len(args.command.words) and args.command.words[args.at].text in ("-c", "--command"):
         args.at += 1
-        return reads(args.value(), "flock -c")
-    return runs(args.rest())
+        return nest_text(args.take_value(), "flock -c")
+    return nest_command(args.get_rest())
 
 
-def script(args: CommandArguments) -> NestedCommands:
+def unwrap_script(args: CommandArguments) -> NestedCommands:
     options = OptionSyntax(
         flags="aefq",
         values="cEIoOBmT",
@@ -379,11 +379,11 @@ def script(args: CommandArguments) -> NestedCommands:
         long="append return flush force quiet timing",
         long_values="command echo log-in log-out log-io log-timing logging-format output-limit",
     )
-    texts = [option.value for option in args.everywhere(options) if option.name in ("c", "command")]
-    return _all(texts, "script -c") or _opens(args)
+    texts = [option.value for option in args.parse_all_options(options) if option.name in ("c", "command")]
+    return _nest_texts(texts, "script -c") or _refuse_shell(args)
 
 
-def watch(args: CommandArguments) -> NestedCommands:
+def unwrap_watch(args: CommandArguments) -> NestedCommands:
     options = OptionSyntax(
         flags="bcCegprtwx",
         values="nqs",
@@ -391,10 +391,10 @@ def watch(args: CommandArguments) -> NestedCommands:
         long="beep color no-color differences errexit chgexit precise no-rerun no-title no-wrap exec",
         long_values="interval equexit shotsdir",
     )
-    seen = {option.name for option in args.options(options)}
+    seen = {option.name for option in args.parse_options(options)}
     if seen & {"x", "exec"}:
-        return runs(args.rest())
-    return NestedCommands(texts=(args.joined(),))
+        return nest_command(args.get_rest())
+    return NestedCommands(texts=(args.join_rest(),))
 
 
 # None of these runs anything, whatever the value is.
@@ -407,11 +407,11 @@ _SSH_KEY = re.compile(
 )
 
 
-def ssh(args: CommandArguments) -> NestedCommands:
+def unwrap_ssh(args: CommandArguments) -> NestedCommands:
     """The far side's shell reads the words; for a rule it is a command like any other."""
     options = OptionSyntax(flags="46AaCfGgKkMNnqsTtVvXxYy", values="BbcDEeFIiJLlmOoPpQRSWw")
     for host in (True, False):  # options may stand before and after it
-        for option in args.options(options):
+        for option in args.parse_options(options):
             value = option.value or ShellWord("", known=False)
             if option.name == "o" and not _SSH_KEY.match(value.text):
                 raise HiddenCommand("`ssh` has an option that may run a command")
@@ -419,19 +419,19 @@ def ssh(args: CommandArguments) -> NestedCommands:
                 raise HiddenCommand("`ssh` reads its settings from its input")
         if host:
             args.take()
-    if text := args.joined():
+    if text := args.join_rest():
         return NestedCommands(texts=(text,))
     raise HiddenCommand(f"`ssh` {SHELL_OPENS}")
 
 
-def start_stop_daemon(args: CommandArguments) -> NestedCommands:
+def unwrap_start_stop_daemon(args: CommandArguments) -> NestedCommands:
     options = OptionSyntax(
         flags="KSTHVbCDmNotqv",
         values="acdgknpPRrsux",
         long="start stop status test oknodo quiet verbose background make-pidfile remove-pidfile",
         long_values="exec startas pidfile name user chuid group chdir chroot signal retry nicelevel output",
     )
-    programs = [option.value for option in args.options(options) if option.name in ("x", "a", "exec", "startas")]
+    programs = [option.value for option in args.parse_options(options) if option.name in ("x", "a", "exec", "startas")]
     words = args.command.words[args.at :]
     # Options may stand after operands too, but not after `--`.
     if words and args.command.words[args.at - 1] != ShellWord("--"):
@@ -439,30 +439,30 @@ def start_stop_daemon(args: CommandArguments) -> NestedCommands:
     return NestedCommands(tuple(ShellCommand((program, *words), args.command.more) for program in programs if program))
 
 
-def source(args: CommandArguments) -> NestedCommands:
+def unwrap_source(args: CommandArguments) -> NestedCommands:
     """`source FILE`: a file is as opaque as a program, the input is not to be seen."""
     if args.peek() == "--":
         args.at += 1
     if (file := args.peek()) is not None and is_input(file):
         raise HiddenCommand(f"`{args.name}` reads its commands from its input")
-    return runs(args.rest())
+    return nest_command(args.get_rest())
 
 
-def evaluate(args: CommandArguments) -> NestedCommands:
+def unwrap_eval(args: CommandArguments) -> NestedCommands:
     if args.at < len(args.command.words) and args.command.words[args.at].text == "--":
         args.at += 1
-    return NestedCommands(texts=(args.joined(),))
+    return NestedCommands(texts=(args.join_rest(),))
 
 
-def trap(args: CommandArguments) -> NestedCommands:
-    seen = {option.name for option in args.options(OptionSyntax(flags="lpP"))}
+def unwrap_trap(args: CommandArguments) -> NestedCommands:
+    seen = {option.name for option in args.parse_options(OptionSyntax(flags="lpP"))}
     action = args.take()
     if seen or action in (None, "-", "") or args.peek() is None:
         return NestedCommands()
     return NestedCommands(texts=(action or "",))
 
 
-def chrt(args: CommandArguments) -> NestedCommands:
+def unwrap_chrt(args: CommandArguments) -> NestedCommands:
     """The priority may be left out with some policies."""
     options = OptionSyntax(
         flags="abdefiomprRv",
@@ -470,11 +470,11 @@ def chrt(args: CommandArguments) -> NestedCommands:
         long="batch deadline ext fifo idle other rr reset-on-fork all-tasks max pid verbose",
         long_values="sched-deadline sched-period sched-runtime",
     )
-    for _ in args.options(options):
+    for _ in args.parse_options(options):
         pass
     if (word := args.peek()) is not None and re.fullmatch(r"[0-9]+", word):
         args.at += 1
-    return runs(args.rest())
+    return nest_command(args.get_rest())
 
 
 _NO_OPTIONS: Final = OptionSyntax()
@@ -498,7 +498,7 @@ class _Plain:
             if args.peek() not in self.within.split():
                 return NestedCommands()
             args.at += 1
-        given = list(args.options(self.options))
+        given = list(args.parse_options(self.options))
         seen = {option.name for option in given}
         hidden = () if seen.isdisjoint(self.unseen.split()) else (f"`{args.name}` has an option that may run a command",)
         if not seen.isdisjoint(self.nothing.split()):
@@ -507,14 +507,14 @@ class _Plain:
             if args.take() is None:
                 return NestedCommands()
         assigned = tuple(option.value for option in given if option.name in self.sets.split() and option.value)
-        assigned += assignments(args) if self.assignments else ()
-        command = args.rest()
+        assigned += take_assignments(args) if self.assignments else ()
+        command = args.get_rest()
         if command is None and (self.shells == "*" or not seen.isdisjoint(self.shells.split())):
             raise HiddenCommand(f"`{args.name}` {SHELL_OPENS}")
-        return runs(command)._replace(assigned=assigned, hidden=hidden)
+        return nest_command(command)._replace(assigned=assigned, hidden=hidden)
 
 
-def _unseen(why: str) -> WrapperReader:
+def _make_hidden_reader(why: str) -> WrapperReader:
     def look(args: CommandArguments) -> NestedCommands:
         raise HiddenCommand(f"`{args.name}` {why}")
 
@@ -525,7 +525,7 @@ _PREFIX = _Plain()
 _PACKAGES = OptionSyntax("yq", "p", long="yes no no-install quiet prefer-offline", long_values="package")
 
 
-def _npx(args: CommandArguments) -> NestedCommands:
+def _unwrap_npx(args: CommandArguments) -> NestedCommands:
     """A package's program by its name, or a text after `-c`."""
     PROGRAMS[args.name](args)
     return _Plain(_PACKAGES, within="" if args.name == "npx" else "exec x dlx")(args)
@@ -602,27 +602,27 @@ _OTHER_SHELLS = ("fish", "csh", "tcsh", "nu", "elvish", "xonsh", "pwsh", "rc", "
 
 WRAPPERS: Final[Mapping[str, WrapperReader]] = {
     **PROGRAMS,
-    **dict.fromkeys(_SHELLS, shell),
-    **dict.fromkeys(_OTHER_SHELLS, _unseen("is a shell of another kind, which is not read here")),
-    **dict.fromkeys(_RUNNERS, _unseen("runs commands in a way that is not read here")),
+    **dict.fromkeys(_SHELLS, unwrap_shell),
+    **dict.fromkeys(_OTHER_SHELLS, _make_hidden_reader("is a shell of another kind, which is not read here")),
+    **dict.fromkeys(_RUNNERS, _make_hidden_reader("runs commands in a way that is not read here")),
     **dict.fromkeys(("nohup", "builtin", "noglob", "nocorrect", "busybox", "toybox", "-"), _PREFIX),
     "command": _Plain(OptionSyntax(flags="pvV"), nothing="v V"),
     "exec": _Plain(OptionSyntax(flags="cl", values="a")),
-    "eval": evaluate,
-    "trap": trap,
-    "source": source,
-    ".": source,
-    "env": env,
-    "xargs": xargs,
-    "find": find,
-    "su": su,
-    "runuser": su,
-    "flock": flock,
-    "script": script,
-    "watch": watch,
-    "ssh": ssh,
-    "chrt": chrt,
-    "start-stop-daemon": start_stop_daemon,
+    "eval": unwrap_eval,
+    "trap": unwrap_trap,
+    "source": unwrap_source,
+    ".": unwrap_source,
+    "env": unwrap_env,
+    "xargs": unwrap_xargs,
+    "find": unwrap_find,
+    "su": unwrap_su,
+    "runuser": unwrap_su,
+    "flock": unwrap_flock,
+    "script": unwrap_script,
+    "watch": unwrap_watch,
+    "ssh": unwrap_ssh,
+    "chrt": unwrap_chrt,
+    "start-stop-daemon": unwrap_start_stop_daemon,
     "sudo": _Plain(
         OptionSyntax(
             flags="ABbEeHiKklNnPSsVv",
@@ -693,7 +693,7 @@ WRAPPERS: Final[Mapping[str, WrapperReader]] = {
     **dict.fromkeys(("poetry", "pdm", "pipenv", "rye", "hatch"), _Plain(within="run")),
     **dict.fromkeys(("bundle", "yarn", "rbenv", "pyenv", "opam"), _Plain(within="exec")),
     "direnv": _Plain(within="exec", skip=1),
-    "npx": _npx,
-    "npm": _npx,
-    "pnpm": _npx,
+    "npx": _unwrap_npx,
+    "npm": _unwrap_npx,
+    "pnpm": _unwrap_npx,
 }

@@ -19,9 +19,9 @@ __all__ = ["DIALECTS", "Adapter", "Dialect", "DialectChoice", "RequestsHost", "c
 class RequestsHost(Protocol):
     """A dialect whose hosts have services: what asks for one, and what only tells."""
 
-    def request(self, number: int, method: str, params: dict[str, Any]) -> bytes: ...
+    def encode_request(self, number: int, method: str, params: dict[str, Any]) -> bytes: ...
 
-    def note(self, method: str, params: dict[str, Any]) -> bytes: ...
+    def encode_notification(self, method: str, params: dict[str, Any]) -> bytes: ...
 
 
 class Adapter(Protocol):
@@ -32,35 +32,35 @@ class Adapter(Protocol):
     host_first: bool  # nothing is said before the host has spoken
 
     @property
-    def asking(self) -> RequestsHost | None: ...
+    def requests(self) -> RequestsHost | None: ...
 
-    def opening(self, book: Registrations) -> bytes:
+    def encode_opening(self, registry: Registrations) -> bytes:
         """All that is offered."""
         ...
 
-    def registration(self, offer: Registration, book: Registrations) -> bytes:
+    def encode_registration(self, offer: Registration, registry: Registrations) -> bytes:
         """What is offered later; nothing where the dialect has no word for that."""
         ...
 
-    def missing(self, book: Registrations) -> list[str]:
+    def list_unsupported(self, registry: Registrations) -> list[str]:
         """What is offered and the dialect cannot carry, a sentence each."""
         ...
 
-    def works(self) -> dict[str, type[PendingAnswer]]:
+    def get_answer_types(self) -> dict[str, type[PendingAnswer]]:
         """How each kind of request is answered."""
         ...
 
-    def hear(self, line: bytes) -> Iterable[Heard]: ...
+    def parse_line(self, line: bytes) -> Iterable[Heard]: ...
 
-    def too_long(self, head: bytes, size: int) -> Iterable[Heard]:
+    def parse_oversized(self, head: bytes, size: int) -> Iterable[Heard]:
         """A line over the limit, of which only the head was kept."""
         ...
 
-    def tool_answer(self, id: str, result: ToolResult) -> bytes: ...
+    def encode_tool_result(self, id: str, result: ToolResult) -> bytes: ...
 
-    def command_answer(self, id: str, answer: Answer) -> bytes: ...
+    def encode_command_answer(self, id: str, answer: Answer) -> bytes: ...
 
-    def verdict(self, id: str, verdict: Verdict) -> bytes: ...
+    def encode_verdict(self, id: str, verdict: Verdict) -> bytes: ...
 
     def notify(self, level: str, message: str) -> bytes: ...
 
@@ -68,7 +68,7 @@ class Adapter(Protocol):
 
     def close_panel(self, panel: str) -> bytes: ...
 
-    def farewell(self) -> bytes:
+    def encode_shutdown_ack(self) -> bytes:
         """What is said when the host wanted an end."""
         ...
 
@@ -100,7 +100,7 @@ class DialectChoice(NamedTuple):
 
 def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> DialectChoice:
     """By the manifest's arguments or the environment, in this order; else it is the default until the host's first line."""
-    named = _option(arguments) or environ.get(VARIABLE)
+    named = _find_option(arguments) or environ.get(VARIABLE)
     for name, dialect in DIALECTS.items():
         variable, value = dialect.environ
         if named in (None, "", name) and variable and environ.get(variable) == value:
@@ -108,7 +108,7 @@ def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> DialectChoic
     return DialectChoice(named) if named else DialectChoice(DEFAULT, named=False)
 
 
-def _option(arguments: Sequence[str]) -> str | None:
+def _find_option(arguments: Sequence[str]) -> str | None:
     for number, argument in enumerate(arguments):
         if argument == OPTION and number + 1 < len(arguments):
             return arguments[number + 1]

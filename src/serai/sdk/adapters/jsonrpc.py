@@ -28,25 +28,25 @@ class RpcLine(NamedTuple):
     error: Any = None
 
 
-def read(line: bytes) -> RpcLine:
+def parse_line(line: bytes) -> RpcLine:
     try:
-        message = json.loads(line.decode("utf-8", "replace"), parse_constant=_refused)
+        message = json.loads(line.decode("utf-8", "replace"), parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise BadLine(f"malformed line: {error}: {short(line)}") from None
+        raise BadLine(f"malformed line: {error}: {shorten_line(line)}") from None
     except (RecursionError, ValueError) as error:  # nested beyond what Python reads, or what is no number
         raise BadLine(str(error), unread=True) from None
     if not isinstance(message, dict):
-        raise BadLine(f"malformed line: it is no object: {short(line)}")
+        raise BadLine(f"malformed line: it is no object: {shorten_line(line)}")
     found = {key.lower(): value for key, value in message.items()} | message  # keys in any case, the very one wins
     method = found.get("method")
     text = method if isinstance(method, str) else ""
     return RpcLine(found.get("id"), text, found.get("params"), found.get("result"), found.get("error"))
 
 
-def head_of(head: bytes) -> dict[str, str]:
+def parse_head(head: bytes) -> dict[str, str]:
     """The members of a message as far as its head shows them, as JSON: its own, not those of what is in it."""
     members: dict[str, str] = {}
-    for key, value in _pairs(head.decode("utf-8", "replace")):
+    for key, value in _iter_pairs(head.decode("utf-8", "replace")):
         try:
             members.setdefault(str(json.loads(key)).lower(), value)
         except ValueError:  # an escape that is none
@@ -54,7 +54,7 @@ def head_of(head: bytes) -> dict[str, str]:
     return members
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
+def _iter_pairs(text: str) -> Iterator[tuple[str, str]]:
     depth, before = 0, ["", ""]
     for match in _TOKEN.finditer(text):
         word = match[0]
@@ -64,32 +64,32 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
         before = [before[1], word]
 
 
-def request(id: int, method: str, params: dict[str, Any]) -> bytes:
-    return _line({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+def encode_request(id: int, method: str, params: dict[str, Any]) -> bytes:
+    return _encode_line({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 
 
-def note(method: str, params: dict[str, Any]) -> bytes:
-    return _line({"jsonrpc": "2.0", "method": method, "params": params})
+def encode_notification(method: str, params: dict[str, Any]) -> bytes:
+    return _encode_line({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def result(id: str, value: object) -> bytes:
+def encode_result(id: str, value: object) -> bytes:
     """`id` is JSON, as it came."""
-    return _line({"jsonrpc": "2.0", "id": json.loads(id), "result": value})
+    return _encode_line({"jsonrpc": "2.0", "id": json.loads(id), "result": value})
 
 
-def failure(id: str, code: int, message: str) -> bytes:
-    return _line({"jsonrpc": "2.0", "id": json.loads(id), "error": {"code": code, "message": message}})
+def encode_error(id: str, code: int, message: str) -> bytes:
+    return _encode_line({"jsonrpc": "2.0", "id": json.loads(id), "error": {"code": code, "message": message}})
 
 
-def short(line: bytes) -> str:
+def shorten_line(line: bytes) -> str:
     return line[:120].decode("utf-8", "replace").strip() + ("…" if len(line) > 120 else "")
 
 
-def _refused(constant: str) -> float:
+def _refuse_constant(constant: str) -> float:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _line(message: dict[str, Any]) -> bytes:
+def _encode_line(message: dict[str, Any]) -> bytes:
     """One line of UTF-8; half a surrogate pair, which no encoding has, stays as it is: escaped."""
     text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:

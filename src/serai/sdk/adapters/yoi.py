@@ -27,10 +27,9 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 import serai.dialects.yoi.peer_side as peer_side  # noqa: PLR0402  (a bundle's imports are followed by the module's whole name)
 from serai.errors import BadExtension, NoService
-from serai.sdk.answers import Image, Text, ToolError, ToolResult
+from serai.sdk.answers import Image, Returned, Text, ToolError, ToolResult, describe_type, format_reason, to_tool_result
 from serai.sdk.current_call import Call, current
 from serai.sdk.extension import Extension
-from serai.sdk.handler_results import Returned, kind_of, reason, resulted
 from serai.sdk.registrations import Handler, IngressEvent, Registrations
 
 # What handlers and the SDK import when they first need it: there is no file to import from later.
@@ -44,7 +43,7 @@ _OF_THE_SDK = (
     "serai.sdk.current_call",
     "serai.sdk.registrations",
     "serai.sdk.adapters.yoi",
-    "serai.sdk.handler_results",
+    "serai.sdk.answers",
     "serai.sdk.schema.parameters",
 )
 _CLOCK = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep", "localtime")
@@ -74,7 +73,7 @@ class ImportBlocker:
         raise ModuleNotFoundError(f"{text}: import it at the top of a module", name=name)
 
 
-def _refusing(what: str, instead: str) -> Callable[..., NoReturn]:
+def _make_refuser(what: str, instead: str) -> Callable[..., NoReturn]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise OSError(f"a plugin has no {what}: {instead}")
 
@@ -88,15 +87,17 @@ def seal(modules: Iterable[str] = _EARLY) -> None:
             import_module(name)
         except ImportError:  # not in this interpreter
             pass
+    for package in ("serai", "serai.sdk"):
+        dir(sys.modules[package])  # which reads the list of its names
     import logging
     import time
 
     logging.disable()  # a record wants the time, and has nowhere to go
     for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
         setattr(sys, name, NullOutput())
-    clock = _refusing("clock", "what it does must not depend on the time")
-    files = _refusing("files", 'use ext.host.fs, with the permission host_api "fs"')
-    random = _refusing("randomness", "what it does must not depend on it")
+    clock = _make_refuser("clock", "what it does must not depend on the time")
+    files = _make_refuser("files", 'use ext.host.fs, with the permission host_api "fs"')
+    random = _make_refuser("randomness", "what it does must not depend on it")
     for module, names, refuse in ((time, _CLOCK, clock), (os, _RANDOM, random), (os, _FILES, files)):
         for name in names:
             if hasattr(module, name):
@@ -136,7 +137,7 @@ class FileSystem:
 
     def read(self, path: str) -> File:
         """The first 64 KiB of a file."""
-        reply = _asked(self._functions.read, {"path": path})
+        reply = _call_host(self._functions.read, {"path": path})
         return File(reply["content"], reply["truncated"])
 
     def read_text(self, path: str) -> str:
@@ -148,11 +149,11 @@ class FileSystem:
 
     def list(self, path: str = ".") -> list[Entry]:
         """What is in a folder, the first 256 of it."""
-        return [Entry(one["name"], one["kind"]) for one in _asked(self._functions.list, {"path": path})["entries"]]
+        return [Entry(one["name"], one["kind"]) for one in _call_host(self._functions.list, {"path": path})["entries"]]
 
     def write(self, path: str, content: str) -> int:
         """Make this the content of a file, in a folder that is there; how many bytes that were."""
-        written: int = _asked(self._functions.write, {"path": path, "content": content})["bytes_written"]
+        written: int = _call_host(self._functions.write, {"path": path, "content": content})["bytes_written"]
         return written
 
 
@@ -164,7 +165,7 @@ class Requests:
 
     def __call__(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: str | None = None) -> Response:
         named = [{"name": name, "value": value} for name, value in (headers or {}).items()]
-        reply = _asked(self._functions.request, {"method": method, "url": url, "headers": named, "body": body})
+        reply = _call_host(self._functions.request, {"method": method, "url": url, "headers": named, "body": body})
         found = {one["name"].lower(): one["value"] for one in reversed(reply["headers"])}
         return Response(reply["status"], found, reply["body"], reply["truncated"])
 
@@ -200,7 +201,7 @@ class WebSockets:
         self._functions = functions
 
     def open(self, url: str) -> Socket:
-        reply = _asked(self._functions.open, {"url": url})
+        reply = _call_host(self._functions.open, {"url": url})
         return Socket(self._functions, reply["handle"], reply["url"])
 
 
@@ -222,7 +223,7 @@ class Interfaces:
         )
 
 
-def _asked(function: Any, request: dict[str, Any]) -> Any:
+def _call_host(function: Any, request: dict[str, Any]) -> Any:
     return json.loads(function(json.dumps(request, ensure_ascii=False)))
 
 
@@ -232,9 +233,9 @@ _LOOP = "it waits for something outside of it, such as a timer or a thread, and 
 
 def exports(extension: Extension, functions: Mapping[str, Any] | None = None) -> peer_side.PeerSide:
     """The exports of both worlds for an extension; `functions` are those that the component imports, by interface."""
-    extension.host.plug(Interfaces(functions or {}))
+    extension.host.set_interfaces(Interfaces(functions or {}))
     extension._say.silence()  # its engine, in the place of a wire
-    return peer_side.PeerSide(lambda config: ComponentGuest(extension._book, config))
+    return peer_side.PeerSide(lambda config: ComponentGuest(extension._registry, config))
 
 
 def found_in(module: ModuleType) -> Extension:
@@ -248,25 +249,25 @@ def found_in(module: ModuleType) -> Extension:
 
 def described(extension: Extension) -> dict[str, Any]:
     """What it offers, for a manifest, and what of it no plugin can have."""
-    book = extension._book
-    offered = {kind: [{"name": offer.name, **offer.about} for offer in book.offers if offer.kind == kind] for kind in _CARRIED}
-    others = [offer.kind for offer in book.offers if offer.kind not in _CARRIED]
-    return {"name": book.name, "version": book.version, **offered, "missing": {kind: others.count(kind) for kind in others}}
+    registry = extension._registry
+    offered = {kind: [{"name": offer.name, **offer.about} for offer in registry.offers if offer.kind == kind] for kind in _CARRIED}
+    others = [offer.kind for offer in registry.offers if offer.kind not in _CARRIED]
+    return {"name": registry.name, "version": registry.version, **offered, "missing": {kind: others.count(kind) for kind in others}}
 
 
 class ComponentGuest:
     """One life of an extension, from `start` to `stop`: what `peer_side.PeerSide` asks for what to answer."""
 
-    def __init__(self, book: Registrations, config: Any) -> None:
-        self._book = book
-        for start in book.starts:
+    def __init__(self, registry: Registrations, config: Any) -> None:
+        self._registry = registry
+        for start in registry.starts:
             _run(start)
-        for service in book.services.values():
+        for service in registry.services.values():
             if service.on_start is not None:
                 _run(service.on_start, config)
 
     def tool(self, name: str, value: Any) -> Any:
-        tool = self._book.tools.get(name)
+        tool = self._registry.tools.get(name)
         if tool is None:
             raise peer_side.ToolError("unsupported_tool", f'there is no tool "{name[:100]}"')
         call = Call("", name)
@@ -280,44 +281,44 @@ class ComponentGuest:
                 given = tool.function(*tool.given(value))
             else:
                 given = tool.function(**arguments, **({tool.call: call} if tool.call else {}))
-            return _answer(_finished(given), name)
+            return _build_output(_run_awaitable(given), name)
         except peer_side.ToolError:
             raise
         except ToolError as error:
-            raise _coded(str(error), error.code, error.hint) from None
+            raise _build_error(str(error), error.code, error.hint) from None
         except Returned as error:
-            raise peer_side.ToolError("invalid_output", reason(error, name)) from None
+            raise peer_side.ToolError("invalid_output", format_reason(error, name)) from None
         except Exception as error:
-            raise peer_side.ToolError("failed", reason(error, name)) from None
+            raise peer_side.ToolError("failed", format_reason(error, name)) from None
         finally:
             current.reset(token)
 
     def ingress(self, name: str, event: peer_side.Event) -> dict[str, Any]:
-        ingress = self._book.ingresses.get(name)
+        ingress = self._registry.ingresses.get(name)
         if ingress is None:
             raise ValueError(f'there is no ingress "{name[:100]}"')
         heard = IngressEvent(*event)
         data = _run(ingress.handler, heard)
-        commands = [peer_side.command(event, id, kind, payload) for id, kind, payload in heard.commands]
+        commands = [peer_side.build_command(event, id, kind, payload) for id, kind, payload in heard.commands]
         answer: dict[str, Any] = {"accepted": data is not False, "data": None if isinstance(data, bool) else data}
         return answer | ({"output_commands": commands} if commands else {})
 
     def status(self) -> dict[str, Any]:
-        told = {name: _run(service.on_status) for name, service in self._book.services.items() if service.on_status is not None}
+        told = {name: _run(service.on_status) for name, service in self._registry.services.items() if service.on_status is not None}
         return {"state": "ready", "data": told if len(told) > 1 else next(iter(told.values()), None)}
 
     def stop(self) -> str:
-        for service in self._book.services.values():
+        for service in self._registry.services.values():
             if service.on_stop is not None:
                 _run(service.on_stop)
         return "stopped"
 
 
 def _run(handler: Handler, *offered: Any) -> Any:
-    return _finished(handler.function(*handler.given(*offered)))
+    return _run_awaitable(handler.function(*handler.select(*offered)))
 
 
-def _finished(value: Any) -> Any:
+def _run_awaitable(value: Any) -> Any:
     """What comes of something that can be waited for, which here must not really wait; a pause for others is none."""
     if not hasattr(type(value), "__await__"):
         return value
@@ -333,30 +334,30 @@ def _finished(value: Any) -> Any:
     raise ToolError(_LOOP)
 
 
-def _answer(value: Any, name: str) -> Any:
+def _build_output(value: Any, name: str) -> Any:
     """Text in one line is a summary of itself; other text and data are the content."""
     if value is None:
         return None
-    result = resulted(value)
+    result = to_tool_result(value)
     if isinstance(value, str | Text | Image | ToolResult):
-        return _text(result, name)
+        return _build_text_output(result, name)
     if isinstance(value, list | tuple) and any(isinstance(one, Text | Image) for one in value):
-        return _text(result, name)
+        return _build_text_output(result, name)
     return json.loads(result.text)  # data, which is refused and not cut when it is too long
 
 
-def _text(result: ToolResult, name: str) -> peer_side.Output:
+def _build_text_output(result: ToolResult, name: str) -> peer_side.Output:
     if result.is_error:
-        raise _coded(result.text or f"{name} failed and gave no reason", result.code, "")  # its text has the hint
+        raise _build_error(result.text or f"{name} failed and gave no reason", result.code, "")  # its text has the hint
     if odd := [one for one in result.content if not isinstance(one, Text)]:
-        raise peer_side.ToolError("invalid_output", f"it returned {kind_of(odd[0])}, and a plugin's tool gives text")
+        raise peer_side.ToolError("invalid_output", f"it returned {describe_type(odd[0])}, and a plugin's tool gives text")
     text = result.text
     if "\n" in text or len(text.encode(errors="replace")) > peer_side.SUMMARY:
         return peer_side.Output("", text)
     return peer_side.Output(text)
 
 
-def _coded(message: str, code: str, hint: str) -> peer_side.ToolError:
+def _build_error(message: str, code: str, hint: str) -> peer_side.ToolError:
     """The protocol has a few codes of its own; another is told beside them."""
     own = code.lower() if code.lower() in peer_side.CODES else "failed"
     details = {key: value for key, value in (("code", code if own != code.lower() else ""), ("hint", hint)) if value}

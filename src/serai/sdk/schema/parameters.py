@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 from serai.errors import BadExtension
 from serai.sdk.answers import ToolError
 from serai.sdk.current_call import Call
-from serai.sdk.registrations import place
-from serai.sdk.schema.hints import UNIONS, Hints, Scope, default_note, evaluated
+from serai.sdk.registrations import find_place
+from serai.sdk.schema.hints import UNIONS, Hints, Scope, describe_default, evaluate
 from serai.sdk.schema.validation import Underivable, Validation
-from serai.sdk.schema.values import Field, Never, ObjectKind, ValueKind, nullable
+from serai.sdk.schema.values import Field, Never, ObjectKind, ValueKind, make_nullable
 
 
 class Docstring(NamedTuple):
@@ -48,27 +48,27 @@ _OWN_LINE = r"\s|>>>|\.\.\.|\||-{3,}|={3,}"  # indented, an example at the promp
 _ITEM = r"([-*+•]|\d+[.)])\s"
 
 
-def docstring(text: str | None) -> Docstring:
+def parse_docstring(text: str | None) -> Docstring:
     """Read a docstring."""
     text = (text or "").strip("\n")
     if "\n" not in text and not text.lstrip().startswith(":"):
         return Docstring(text.strip(), {})
     description: list[str] = []
     parameters: dict[str, str] = {}
-    lines = _dedented(text.expandtabs().splitlines())
+    lines = _dedent(text.expandtabs().splitlines())
     while lines:
-        taken = _numpy(lines, parameters) or _google(lines, parameters) or _sphinx(lines, parameters)
+        taken = _parse_numpy(lines, parameters) or _parse_google(lines, parameters) or _parse_sphinx(lines, parameters)
         if not taken:
             description.append(lines[0])
         lines = lines[taken or 1 :]
-    return Docstring(_joined(description), parameters)
+    return Docstring(_join_lines(description), parameters)
 
 
 # Each style looks whether the lines begin with a section that is not for the description. If so it notes the parameters there and
 # tells how many lines it has taken.
 
 
-def _numpy(lines: list[str], parameters: dict[str, str]) -> int:
+def _parse_numpy(lines: list[str], parameters: dict[str, str]) -> int:
     title = lines[0].strip().lower()
     if title not in _PARAMETERS | _LEFT_OUT or not _is_underlined(lines, 0):
         return 0
@@ -77,18 +77,18 @@ def _numpy(lines: list[str], parameters: dict[str, str]) -> int:
         names: list[str] = []
         for line in lines[2:end]:
             if line.startswith(" ") and names:
-                _note(parameters, names, line)
+                _add_note(parameters, names, line)
             elif entry := re.fullmatch(_NUMPY_ENTRY, line):
                 names = [name.strip(" *") for name in entry[1].split(",")]
     return end
 
 
-def _google(lines: list[str], parameters: dict[str, str]) -> int:
+def _parse_google(lines: list[str], parameters: dict[str, str]) -> int:
     title = lines[0].rstrip().removesuffix(":").lower()
     if title not in _PARAMETERS | _LEFT_OUT or not lines[0].rstrip().endswith(":"):
         return 0
     end = next((index for index in range(1, len(lines)) if lines[index][:1].strip()), len(lines))  # the next that is not indented
-    body = _dedented(["", *lines[1:end]])
+    body = _dedent(["", *lines[1:end]])
     if not body:
         return 0
     if title in _PARAMETERS:
@@ -96,20 +96,20 @@ def _google(lines: list[str], parameters: dict[str, str]) -> int:
         for line in body:
             if entry := re.fullmatch(_GOOGLE_ENTRY, line):
                 names = [entry[1]]
-                _note(parameters, names, entry[2] or "")
+                _add_note(parameters, names, entry[2] or "")
             else:
-                _note(parameters, names, line)
+                _add_note(parameters, names, line)
     return end
 
 
-def _sphinx(lines: list[str], parameters: dict[str, str]) -> int:
+def _parse_sphinx(lines: list[str], parameters: dict[str, str]) -> int:
     field = re.fullmatch(_SPHINX_FIELD, lines[0])
     if field is None or field[1] not in _SPHINX_PARAMETERS | _SPHINX_LEFT_OUT:
         return 0
     end = next((index for index in range(1, len(lines)) if not lines[index].startswith(" ")), len(lines))
     if field[1] in _SPHINX_PARAMETERS and field[2]:
         for line in [field[3] or "", *lines[1:end]]:
-            _note(parameters, [field[2].split()[-1].strip("*")], line)  # before the name there may be its type
+            _add_note(parameters, [field[2].split()[-1].strip("*")], line)  # before the name there may be its type
     return end
 
 
@@ -117,12 +117,12 @@ def _is_underlined(lines: list[str], index: int) -> bool:
     return index + 1 < len(lines) and bool(lines[index].strip()) and re.fullmatch(_UNDERLINE, lines[index + 1].strip()) is not None
 
 
-def _note(parameters: dict[str, str], names: list[str], line: str) -> None:
+def _add_note(parameters: dict[str, str], names: list[str], line: str) -> None:
     for name in names:
         parameters[name] = f"{parameters.get(name, '')} {line.strip()}".strip()
 
 
-def _dedented(lines: list[str]) -> list[str]:
+def _dedent(lines: list[str]) -> list[str]:
     """Without the indentation that all lines but the first have, and without empty lines around them."""
     margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), default=0)
     lines = [lines[0].strip(), *(line[margin:].rstrip() for line in lines[1:])] if lines else []
@@ -133,7 +133,7 @@ def _dedented(lines: list[str]) -> list[str]:
     return lines
 
 
-def _joined(lines: list[str]) -> str:
+def _join_lines(lines: list[str]) -> str:
     """Paragraphs as one line each; lists, code and tables as they are."""
     out: list[str] = []
     fenced = False
@@ -171,17 +171,17 @@ class Parameter(NamedTuple):
     default: Any
 
 
-def signature(function: Any) -> list[Parameter]:
+def read_signature(function: Any) -> list[Parameter]:
     """The parameters of a function; raises `TypeError`, `ValueError` or `NameError` when they cannot be told."""
     plain = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(plain, FunctionType) or {"__wrapped__", "__signature__"} & plain.__dict__.keys():
-        return _by_inspect(function)
-    found = _by_hand(plain)
+        return _read_by_inspect(function)
+    found = _read_by_hand(plain)
     has_self = plain is not function and found and found[0].takes in (Takes.BY_PLACE, Takes.BY_NAME)
     return found[1:] if has_self else found
 
 
-def _by_hand(function: FunctionType) -> list[Parameter]:
+def _read_by_hand(function: FunctionType) -> list[Parameter]:
     code = function.__code__
     count = code.co_argcount
     takes = [Takes.BY_PLACE] * code.co_posonlyargcount
@@ -197,7 +197,7 @@ def _by_hand(function: FunctionType) -> list[Parameter]:
     ]
 
 
-def _by_inspect(function: Any) -> list[Parameter]:
+def _read_by_inspect(function: Any) -> list[Parameter]:
     import inspect
 
     kinds = {
@@ -208,16 +208,16 @@ def _by_inspect(function: Any) -> list[Parameter]:
         inspect.Parameter.VAR_KEYWORD: Takes.FURTHER,
     }
 
-    def or_absent(value: Any) -> Any:
+    def replace_empty(value: Any) -> Any:
         return ABSENT if value is inspect.Parameter.empty else value
 
     return [
-        Parameter(one.name, kinds[one.kind], or_absent(one.annotation), or_absent(one.default))
+        Parameter(one.name, kinds[one.kind], replace_empty(one.annotation), replace_empty(one.default))
         for one in inspect.signature(function).parameters.values()
     ]
 
 
-def inner(function: Any) -> Any:
+def unwrap(function: Any) -> Any:
     """The function inside a method, a decorated one, a partial, or an object that can be called."""
     for _ in range(99):  # some wrap themselves
         if isinstance(function, MethodType):
@@ -233,7 +233,7 @@ def inner(function: Any) -> Any:
     return function
 
 
-def filled(plain: Any, found: list[Parameter]) -> list[str]:
+def find_bound(plain: Any, found: list[Parameter]) -> list[str]:
     """The parameters of an inner function that are given already, by place, such as a method's `self`: their names are taken."""
     if not isinstance(plain, FunctionType):
         return []
@@ -242,7 +242,7 @@ def filled(plain: Any, found: list[Parameter]) -> list[str]:
     return [name for name in code.co_varnames[code.co_posonlyargcount : code.co_argcount] if name not in known]
 
 
-def describing(function: Any, plain: Any) -> str | None:
+def find_docstring(function: Any, plain: Any) -> str | None:
     """The docstring of a function whose inner one is given."""
     if isinstance(function, FunctionType | MethodType):
         return function.__doc__
@@ -251,7 +251,7 @@ def describing(function: Any, plain: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def names_around(function: Any) -> dict[str, Any]:
+def find_outer_names(function: Any) -> dict[str, Any]:
     """What a function that is made inside others sees there.
 
     Its closure has only what its body uses, and hints that are text use nothing: so the frames that are making it are asked too.
@@ -281,7 +281,7 @@ class Parameters:
 
     def __init__(self, record: ObjectKind, description: str, call: str) -> None:
         defs: dict[str, Any] = {}
-        self.schema: dict[str, Any] = record.schema(defs)
+        self.schema: dict[str, Any] = record.build_schema(defs)
         if defs:
             self.schema["$defs"] = defs
         self.description = description
@@ -297,56 +297,56 @@ class Parameters:
             found: dict[str, Any] = self._record.read(arguments, "", reading)
         except (RecursionError, MemoryError):
             raise ToolError("invalid arguments: they are nested too deep") from None
-        if wrong := reading.text():
+        if wrong := reading.format_problems():
             raise ToolError(wrong)
         return found
 
 
-def parameters(function: Callable[..., object], name: str) -> Parameters:
+def derive_parameters(function: Callable[..., object], name: str) -> Parameters:
     """Look at a tool's handler; raises `BadExtension` if no schema can be made of its signature."""
-    plain = inner(function)
-    scope = Scope(names_around(plain), getattr(plain, "__globals__", {}))
-    description, notes = docstring(describing(function, plain))
+    plain = unwrap(function)
+    scope = Scope(find_outer_names(plain), getattr(plain, "__globals__", {}))
+    description, notes = parse_docstring(find_docstring(function, plain))
     hints = Hints()
     record = ObjectKind("arguments", dict)
     call = ""
-    who = f'tool "{name}" ({place(plain if hasattr(plain, "__code__") else function)})'
-    found = _signature(function, who)
+    who = f'tool "{name}" ({find_place(plain if hasattr(plain, "__code__") else function)})'
+    found = _check_signature(function, who)
     for parameter in found:
         try:
             if _wants_call(parameter, scope):
-                call = _only(call, parameter)
+                call = _claim_call(call, parameter)
             else:
-                _add(record, parameter, hints.kind(_hint(parameter), scope), notes.get(parameter.name, ""))
+                _add_field(record, parameter, hints.derive_kind(_find_hint(parameter), scope), notes.get(parameter.name, ""))
         except Underivable as error:
             text = f'{who}: the parameter "{parameter.name}" {error.problem}'
             raise BadExtension(text, hint=error.hint) from None
     if record.rest is not None:
-        for taken in [*filled(plain, found), *([call] if call else [])]:  # a further argument could take their place
+        for taken in [*find_bound(plain, found), *([call] if call else [])]:  # a further argument could take their place
             record.fields[taken] = Field(taken, Never(), required=False, notes={})
     return Parameters(record, description, call)
 
 
-def _signature(function: Callable[..., object], who: str) -> list[Parameter]:
+def _check_signature(function: Callable[..., object], who: str) -> list[Parameter]:
     try:
-        return signature(function)
+        return read_signature(function)
     except (TypeError, ValueError, NameError) as error:
         raise BadExtension(f"{who}: what it takes cannot be told: {error}", hint="wrap it in a function with type hints") from None
 
 
-def _add(record: ObjectKind, parameter: Parameter, kind: ValueKind, description: str) -> None:
+def _add_field(record: ObjectKind, parameter: Parameter, kind: ValueKind, description: str) -> None:
     if parameter.takes is Takes.FURTHER:
         record.rest = kind
         return
     if parameter.default is None:
-        kind = nullable(kind)  # `city: str = None` means that it may be null
+        kind = make_nullable(kind)  # `city: str = None` means that it may be null
     notes = {"description": description} if description and "description" not in kind.keywords else {}
     required = parameter.default is ABSENT
-    default = {} if required else default_note(parameter.default)
+    default = {} if required else describe_default(parameter.default)
     record.fields[parameter.name] = Field(parameter.name, kind, required, {**notes, **default})
 
 
-def _hint(parameter: Parameter) -> Any:
+def _find_hint(parameter: Parameter) -> Any:
     """The hint of a parameter, or what its default tells."""
     if parameter.takes is Takes.BY_PLACE:
         raise Underivable("is positional-only, and a model gives arguments by name", "take the `/` out of the signature")
@@ -367,13 +367,13 @@ def _hint(parameter: Parameter) -> Any:
 def _wants_call(parameter: Parameter, scope: Scope) -> bool:
     if parameter.hint is ABSENT or parameter.takes is not Takes.BY_NAME:
         return False
-    hint = evaluated(parameter.hint, scope)
+    hint = evaluate(parameter.hint, scope)
     if typing.get_origin(hint) is typing.Annotated:
-        hint = evaluated(typing.get_args(hint)[0], scope)
+        hint = evaluate(typing.get_args(hint)[0], scope)
     return hint is Call or (typing.get_origin(hint) in UNIONS and Call in typing.get_args(hint))  # `Call | None`
 
 
-def _only(call: str, parameter: Parameter) -> str:
+def _claim_call(call: str, parameter: Parameter) -> str:
     if call:
         raise Underivable(f'wants the running call, and so does "{call}"', "leave one of them out")
     return parameter.name

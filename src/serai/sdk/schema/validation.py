@@ -64,17 +64,17 @@ class Validation:
         """Whether more problems are only counted: nobody needs to put them into words."""
         return len(self.problems) >= _PROBLEMS
 
-    def wrong(self, where: str, problem: str) -> None:
+    def add_problem(self, where: str, problem: str) -> None:
         self.count += 1
         if not self.is_full:
-            self.problems.append(f"{cut(where, _WHERE) or 'the arguments'} {problem}")
+            self.problems.append(f"{shorten(where, _WHERE) or 'the arguments'} {problem}")
 
-    def misfit(self, where: str, wanted: str, value: object) -> None:
+    def add_misfit(self, where: str, wanted: str, value: object) -> None:
         """The value is no such thing at all."""
         self._alien |= where == self._root
-        self.wrong(where, "" if self.is_full else f"must be {wanted}, not {shown(value)}")
+        self.add_problem(where, "" if self.is_full else f"must be {wanted}, not {to_text(value)}")
 
-    def repeat(self, attempt: Attempt) -> None:
+    def merge(self, attempt: Attempt) -> None:
         """What was wrong with an attempt is what is wrong."""
         self.count += len(attempt.problems)
         self.problems += attempt.problems[: _PROBLEMS - len(self.problems)]
@@ -94,7 +94,7 @@ class Validation:
                 self._memory.attempts[key] = attempt
         return attempt
 
-    def untexted(self, value: object) -> object:
+    def decode_text(self, value: object) -> object:
         """The list or object whose JSON text a value is, where coercion is allowed: models write them so now and then.
 
         Each text is parsed once, so that what is in it is the same for all who try to read it.
@@ -102,10 +102,10 @@ class Validation:
         if self.level < LOOSE or not _may_be_json(value):
             return value
         if id(value) not in self._memory.texts:
-            self._memory.texts[id(value)] = value, _parsed(value)
+            self._memory.texts[id(value)] = value, _parse_json(value)
         return self._memory.texts[id(value)][1]
 
-    def text(self) -> str:
+    def format_problems(self) -> str:
         """All that is wrong, for the model; empty when nothing is."""
         if not self.count:
             return ""
@@ -119,25 +119,25 @@ def _may_be_json(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.lstrip()[:1] in ("[", "{")
 
 
-def _parsed(text: str) -> object:
+def _parse_json(text: str) -> object:
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse_constant)
     except ValueError:
         return text
 
 
-def _refuse(constant: str) -> object:
+def _refuse_constant(constant: str) -> object:
     raise ValueError(f"{constant} is not JSON")
 
 
-def inside(where: str, key: str | int) -> str:
+def join_path(where: str, key: str | int) -> str:
     """The path of a member: `trip.stops[2].city`."""
     if isinstance(key, str) and re.fullmatch(_NAME, key):
         return f"{where}.{key}" if where else key
-    return f"{where}[{shown(key)}]"
+    return f"{where}[{to_text(key)}]"
 
 
-def shown(value: object) -> str:
+def to_text(value: object) -> str:
     """A value as JSON, cut short; no more of a large one is looked at than is shown."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
@@ -149,10 +149,10 @@ def shown(value: object) -> str:
                 break
     except (ValueError, RecursionError):  # an integer of too many digits to be written
         text += "…"
-    return cut(text, _SHOWN)
+    return shorten(text, _SHOWN)
 
 
-def cut(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Its beginning, if it is longer."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
@@ -183,7 +183,7 @@ def _is_multiple(value: float, limit: float) -> bool:
 
 
 def _matches(value: str, limit: str) -> bool:
-    return _compiled(limit).search(value) is not None
+    return _compile_pattern(limit).search(value) is not None
 
 
 _RULES: dict[str, _Rule] = {
@@ -197,7 +197,7 @@ _RULES: dict[str, _Rule] = {
     "pattern": _Rule("string", "a pattern", _matches, "match the pattern {}"),
     "minItems": _Rule("array", "a count", lambda value, limit: len(value) >= limit, "have at least {} items"),
     "maxItems": _Rule("array", "a count", lambda value, limit: len(value) <= limit, "have at most {} items"),
-    "uniqueItems": _Rule("array", "true or false", lambda value, limit: not limit or unique(value), "have no two equal items"),
+    "uniqueItems": _Rule("array", "true or false", lambda value, limit: not limit or are_unique(value), "have no two equal items"),
     "minProperties": _Rule("object", "a count", lambda value, limit: len(value) >= limit, "have at least {} members"),
     "maxProperties": _Rule("object", "a count", lambda value, limit: len(value) <= limit, "have at most {} members"),
 }
@@ -219,8 +219,8 @@ _WANTED: dict[str, Callable[[Any], bool]] = {
     "text": lambda limit: isinstance(limit, str),
     "a list": lambda limit: isinstance(limit, list),
     "true or false": lambda limit: isinstance(limit, bool),
-    "a number": lambda limit: json_type(limit) == "number",
-    "a number above zero": lambda limit: json_type(limit) == "number" and limit > 0,
+    "a number": lambda limit: get_json_type(limit) == "number",
+    "a number above zero": lambda limit: get_json_type(limit) == "number" and limit > 0,
     "a count": lambda limit: type(limit) is int and limit >= 0,
     "a pattern": lambda limit: isinstance(limit, str),
 }
@@ -272,19 +272,19 @@ class Check(NamedTuple):
     keyword: str
     limit: Any
 
-    def problem(self, value: object) -> str:
+    def find_problem(self, value: object) -> str:
         """What is wrong with a JSON value; empty when it passes."""
         rule = _RULES[self.keyword]
-        if json_type(value) != rule.applies or rule.holds(value, self.limit):
+        if get_json_type(value) != rule.applies or rule.holds(value, self.limit):
             return ""
-        return f"must {rule.must.format(self.limit)}, not {shown(value)}"
+        return f"must {rule.must.format(self.limit)}, not {to_text(value)}"
 
 
-def checks(keywords: Mapping[str, Any]) -> list[Check]:
+def build_checks(keywords: Mapping[str, Any]) -> list[Check]:
     return [Check(keyword, limit) for keyword, limit in keywords.items() if keyword in _RULES]
 
 
-def validated(keywords: Mapping[str, Any], types: frozenset[str], taken: frozenset[str]) -> dict[str, Any]:
+def check_keywords(keywords: Mapping[str, Any], types: frozenset[str], taken: frozenset[str]) -> dict[str, Any]:
     """An author's keywords for a kind of these JSON types, that says the taken ones itself; raises `Underivable`."""
     found: dict[str, Any] = {}
     for keyword, given in keywords.items():
@@ -298,13 +298,13 @@ def validated(keywords: Mapping[str, Any], types: frozenset[str], taken: frozens
                 "leave it out and check it in the handler, or give the tool a schema of your own: @ext.tool(schema={…})",
             )
         try:
-            limit = normal(given)
+            limit = normalize(given)
         except ValueError as error:
             raise Underivable(f"has the keyword {keyword!r} with a value that is not JSON: {error}", "write JSON") from None
         if wanted and not _WANTED[wanted](limit):
-            raise Underivable(f"has the keyword {keyword!r} with {shown(limit)}", f"its value must be {wanted}")
+            raise Underivable(f"has the keyword {keyword!r} with {to_text(limit)}", f"its value must be {wanted}")
         if keyword == "pattern":
-            _understood(limit)
+            _check_pattern(limit)
         if rule and rule.applies not in types:
             raise Underivable(
                 f"has the keyword {keyword!r}, which says nothing about its type", f"it is for {_PLURAL[rule.applies]}"
@@ -318,7 +318,7 @@ def validated(keywords: Mapping[str, Any], types: frozenset[str], taken: frozens
 _PLURAL = {"number": "numbers", "string": "strings", "array": "lists", "object": "objects"}
 
 
-def normal(value: object) -> Any:
+def normalize(value: object) -> Any:
     """A value as JSON has it, with lists for tuples; raises `ValueError` if it is not JSON."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
@@ -326,7 +326,7 @@ def normal(value: object) -> Any:
         raise ValueError(str(error)) from None
 
 
-def json_type(value: object) -> str:
+def get_json_type(value: object) -> str:
     """The JSON type of a value, integers being numbers; empty when it has none."""
     if isinstance(value, float) and not math.isfinite(value):
         return ""
@@ -344,33 +344,33 @@ _TYPES = {
 }
 
 
-def unique(values: list[Any]) -> bool:
+def are_unique(values: list[Any]) -> bool:
     """Whether no two are equal as JSON has it: 1 and 1.0 are, 1 and true are not.
 
     They are compared as text, whose hash nobody can foresee: numbers can be chosen so that all have the same.
     """
-    return len({_canonical(value) for value in values}) == len(values)
+    return len({_canonicalize(value) for value in values}) == len(values)
 
 
-def _canonical(value: Any) -> str:
+def _canonicalize(value: Any) -> str:
     """A text that two values share if they are equal."""
     out: list[str] = []
-    _write(value, out)
+    _write_canonical(value, out)
     return "".join(out)
 
 
-def _write(value: Any, out: list[str]) -> None:
+def _write_canonical(value: Any, out: list[str]) -> None:
     if isinstance(value, list):
         out.append("[")
         for item in value:
-            _write(item, out)
+            _write_canonical(item, out)
             out.append(",")
         out.append("]")
     elif isinstance(value, dict):
         out.append("{")
         for name in sorted(value):
             out.append(f"{name!r}:")
-            _write(value[name], out)
+            _write_canonical(value[name], out)
             out.append(",")
         out.append("}")
     elif type(value) is int or (type(value) is float and value.is_integer()):
@@ -379,7 +379,7 @@ def _write(value: Any, out: list[str]) -> None:
         out.append(repr(value))
 
 
-def not_json(value: object) -> str:
+def find_non_finite(value: object) -> str:
     """NaN or infinity, wherever in a value it is; empty when there is none. JSON does not have them and Python lets them in."""
     left = [value]
     while left:
@@ -389,20 +389,20 @@ def not_json(value: object) -> str:
         elif isinstance(one, dict):
             left += one.values()
         elif isinstance(one, float) and not math.isfinite(one):
-            return shown(one)
+            return to_text(one)
     return ""
 
 
-def _understood(pattern: str) -> None:
+def _check_pattern(pattern: str) -> None:
     """Raises `Underivable` if Python does not, or nobody else."""
     try:
-        _compiled(pattern)
+        _compile_pattern(pattern)
     except (ValueError, RecursionError, OverflowError) as error:
-        raise Underivable(f"has the pattern {shown(pattern)}: {error}", "write it as JSON Schema has it (ECMA 262)") from None
+        raise Underivable(f"has the pattern {to_text(pattern)}: {error}", "write it as JSON Schema has it (ECMA 262)") from None
 
 
 @lru_cache(maxsize=512)  # as `re` keeps its own
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     """A pattern of JSON Schema for Python: `$` is the very end, classes are about ASCII; what Python alone reads is refused.
 
     Python matches by trying, so a quantifier inside another, as in `^(a+)+$`, makes it slow for its own author.

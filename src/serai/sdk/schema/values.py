@@ -32,13 +32,13 @@ from serai.sdk.schema.validation import (
     Attempt,
     Check,
     Validation,
-    checks,
-    cut,
-    inside,
-    json_type,
-    not_json,
-    shown,
-    unique,
+    are_unique,
+    build_checks,
+    find_non_finite,
+    get_json_type,
+    join_path,
+    shorten,
+    to_text,
 )
 
 Schema = dict[str, Any]
@@ -66,7 +66,7 @@ class ValueKind:
         self.keywords: Schema = {}
         self.checks: list[Check] = []
 
-    def annotated(self, keywords: Schema, checks: Iterable[Check]) -> Self:
+    def annotate(self, keywords: Schema, checks: Iterable[Check]) -> Self:
         """The same, with more keywords in its schema and more to check."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
@@ -76,35 +76,35 @@ class ValueKind:
         copy.checks = sorted([*kept, *checks], key=lambda check: check.keyword == "pattern")  # that may be slow: it comes last
         return copy
 
-    def schema(self, defs: Schema) -> Schema:
+    def build_schema(self, defs: Schema) -> Schema:
         """Its JSON Schema; what refers to itself goes to the definitions."""
-        return {**self._shape(defs), **self.keywords}
+        return {**self._build_shape(defs), **self.keywords}
 
     def read(self, value: object, where: str, reading: Validation) -> Any:
         """The value for the handler; what is wrong is said to the reading."""
-        plain = self._plain(reading.untexted(value) if self.nests else value, reading.level)
+        plain = self._to_plain(reading.decode_text(value) if self.nests else value, reading.level)
         if plain is MISFIT:
-            reading.misfit(where, self.word, value)
+            reading.add_misfit(where, self.word, value)
             return None
         before = reading.count
         for check in self.checks:
             if check.keyword == "pattern" and reading.count > before:
                 break  # what is too long is not matched
-            if problem := check.problem(plain):
-                reading.wrong(where, problem)
-        return self._made(plain, where, reading)
+            if problem := check.find_problem(plain):
+                reading.add_problem(where, problem)
+        return self._convert(plain, where, reading)
 
-    def _shape(self, defs: Schema) -> Schema:
+    def _build_shape(self, defs: Schema) -> Schema:
         """The schema without the author's keywords."""
         del defs
         return {"type": self.schema_type} if self.schema_type else {}
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         """The JSON value of this kind that is meant, or `MISFIT`."""
         del level
         return value
 
-    def _made(self, plain: Any, where: str, reading: Validation) -> Any:
+    def _convert(self, plain: Any, where: str, reading: Validation) -> Any:
         """What the handler gets for it."""
         del where, reading
         return plain
@@ -115,9 +115,9 @@ class Anything(ValueKind):
     types = frozenset({"number", "string", "array", "object"})
     hashable = False
 
-    def _made(self, plain: Any, where: str, reading: Validation) -> Any:
-        if number := not_json(plain):
-            reading.wrong(where, f"must be JSON, which has no {number}")
+    def _convert(self, plain: Any, where: str, reading: Validation) -> Any:
+        if number := find_non_finite(plain):
+            reading.add_problem(where, f"must be JSON, which has no {number}")
         return plain
 
 
@@ -126,11 +126,11 @@ class Never(ValueKind):
 
     word = "left out"
 
-    def _shape(self, defs: Schema) -> Schema:
+    def _build_shape(self, defs: Schema) -> Schema:
         del defs
         return {"not": {}}
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         del value, level
         return MISFIT
 
@@ -139,7 +139,7 @@ class Null(ValueKind):
     word = schema_type = "null"
     scattered = True
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         del level
         return None if value is None else MISFIT
 
@@ -148,7 +148,7 @@ class Boolean(ValueKind):
     word, schema_type = "true or false", "boolean"
     scattered = True
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         if level == LOOSE and isinstance(value, str):
             return {"true": True, "false": False}.get(value.strip().lower(), MISFIT)
         return value if isinstance(value, bool) else MISFIT
@@ -158,7 +158,7 @@ class Integer(ValueKind):
     word, schema_type = "an integer", "integer"
     types = frozenset({"number"})
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         if type(value) is int:
             return value
         if level >= VALID and type(value) is float and value.is_integer():  # as JSON Schema has it
@@ -175,7 +175,7 @@ class Number(ValueKind):
     word, schema_type = "a number", "number"
     types = frozenset({"number"})
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         try:
             if type(value) is int and level >= VALID:
                 return float(value)
@@ -191,9 +191,9 @@ class String(ValueKind):
     types = frozenset({"string"})
     scattered = True  # Python salts the hash of text, and of what is made of it
 
-    def _plain(self, value: object, level: int) -> Any:
-        if level == LOOSE and json_type(value) == "number":
-            return _text(value) or MISFIT
+    def _to_plain(self, value: object, level: int) -> Any:
+        if level == LOOSE and get_json_type(value) == "number":
+            return _to_text(value) or MISFIT
         return value if isinstance(value, str) else MISFIT
 
 
@@ -204,14 +204,14 @@ class Parsed(String):
         super().__init__()
         self.word, self._parse, self._format = word, parse, format
 
-    def _shape(self, defs: Schema) -> Schema:
-        return {**super()._shape(defs), **({"format": self._format} if self._format else {})}
+    def _build_shape(self, defs: Schema) -> Schema:
+        return {**super()._build_shape(defs), **({"format": self._format} if self._format else {})}
 
-    def _made(self, plain: Any, where: str, reading: Validation) -> Any:
+    def _convert(self, plain: Any, where: str, reading: Validation) -> Any:
         try:
             return self._parse(plain)
         except (ValueError, OverflowError):
-            reading.misfit(where, self.word, plain)
+            reading.add_misfit(where, self.word, plain)
             return None
 
 
@@ -223,40 +223,40 @@ class OneOf(ValueKind):
     def __init__(self, options: Sequence[tuple[Any, object]]) -> None:
         super().__init__()
         self._options = options
-        self.types = frozenset(json_type(value) for value, _ in options)
-        self.word = cut(("one of " if len(options) > 1 else "") + ", ".join(shown(value) for value, _ in options), _OPTIONS)
+        self.types = frozenset(get_json_type(value) for value, _ in options)
+        self.word = shorten(("one of " if len(options) > 1 else "") + ", ".join(to_text(value) for value, _ in options), _OPTIONS)
 
-    def _shape(self, defs: Schema) -> Schema:
+    def _build_shape(self, defs: Schema) -> Schema:
         del defs
         values = [value for value, _ in self._options]
-        types = {"integer" if type(value) is int else json_type(value) for value in values}
+        types = {"integer" if type(value) is int else get_json_type(value) for value in values}
         return {**({"type": types.pop()} if len(types) == 1 else {}), "enum": values}
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         for option, _ in self._options:
-            if _equal(option, value) and (level > SAME or type(option) is type(value)):
+            if _are_equal(option, value) and (level > SAME or type(option) is type(value)):
                 return option
-        if level == LOOSE and (text := _text(value)):
-            alike = [option for option, _ in self._options if _text(option) == text]
+        if level == LOOSE and (text := _to_text(value)):
+            alike = [option for option, _ in self._options if _to_text(option) == text]
             return alike[0] if len(alike) == 1 else MISFIT
         return MISFIT
 
-    def _made(self, plain: Any, where: str, reading: Validation) -> Any:
+    def _convert(self, plain: Any, where: str, reading: Validation) -> Any:
         del where, reading
-        return next(stands_for for option, stands_for in self._options if _equal(option, plain))
+        return next(stands_for for option, stands_for in self._options if _are_equal(option, plain))
 
 
-def _equal(one: object, other: object) -> bool:
+def _are_equal(one: object, other: object) -> bool:
     """As JSON has it: 1 and 1.0 are, 1 and true are not."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     """The text of a single value; empty when it has none."""
     if isinstance(value, str):
         return value
     try:
-        return "" if json_type(value) in ("", "array", "object") else json.dumps(value)
+        return "" if get_json_type(value) in ("", "array", "object") else json.dumps(value)
     except ValueError:  # an integer of too many digits to be written
         return ""
 
@@ -280,23 +280,23 @@ class ListKind(ValueKind):
         self._is_set = make in (set, frozenset)
         if self._is_set and not items.scattered:  # an author who says a `maxItems` knows better
             self.keywords = {"maxItems": _SET}
-            self.checks = checks(self.keywords)
+            self.checks = build_checks(self.keywords)
         self.says = frozenset({"uniqueItems"} if self._is_set else ())
         self.hashable = make in (tuple, frozenset) and items.hashable
 
-    def _shape(self, defs: Schema) -> Schema:
-        items = self._items.schema(defs)
+    def _build_shape(self, defs: Schema) -> Schema:
+        items = self._items.build_schema(defs)
         return {"type": "array", **({"items": items} if items else {}), **({"uniqueItems": True} if self._is_set else {})}
 
-    def _plain(self, value: object, level: int) -> Any:
-        if not isinstance(value, list) or (self._is_set and level < LOOSE and not unique(value)):
+    def _to_plain(self, value: object, level: int) -> Any:
+        if not isinstance(value, list) or (self._is_set and level < LOOSE and not are_unique(value)):
             return MISFIT
         return value
 
-    def _made(self, plain: Any, where: str, reading: Validation) -> Any:
+    def _convert(self, plain: Any, where: str, reading: Validation) -> Any:
         values = [self._items.read(value, f"{where}[{index}]", reading) for index, value in enumerate(plain)]
         if self._is_set and not reading.count and not self._items.scattered and _is_crowded(values):
-            reading.wrong(where, "has too many items of one hash; no set is made of them")
+            reading.add_problem(where, "has too many items of one hash; no set is made of them")
         return None if reading.count else self._make(values)
 
 
@@ -313,16 +313,16 @@ class Tuple(ValueKind):
         self.word = f"a list of {len(places)}"
         self.hashable = all(kind.hashable for kind in places)
 
-    def _shape(self, defs: Schema) -> Schema:
-        places = [kind.schema(defs) for kind in self._places]
+    def _build_shape(self, defs: Schema) -> Schema:
+        places = [kind.build_schema(defs) for kind in self._places]
         length = len(places)
         return {"type": "array", **({"prefixItems": places} if places else {}), "minItems": length, "maxItems": length}
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         del level
         return value if isinstance(value, list) and len(value) == len(self._places) else MISFIT
 
-    def _made(self, plain: Any, where: str, reading: Validation) -> Any:
+    def _convert(self, plain: Any, where: str, reading: Validation) -> Any:
         pairs = enumerate(zip(self._places, plain, strict=True))
         return tuple([kind.read(value, f"{where}[{index}]", reading) for index, (kind, value) in pairs])
 
@@ -339,16 +339,16 @@ class MapKind(ValueKind):
         super().__init__()
         self._values = values
 
-    def _shape(self, defs: Schema) -> Schema:
-        values = self._values.schema(defs)
+    def _build_shape(self, defs: Schema) -> Schema:
+        values = self._values.build_schema(defs)
         return {"type": "object", **({"additionalProperties": values} if values else {})}
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         del level
         return value if isinstance(value, dict) else MISFIT
 
-    def _made(self, plain: Any, where: str, reading: Validation) -> Any:
-        return {name: self._values.read(value, inside(where, name), reading) for name, value in plain.items()}
+    def _convert(self, plain: Any, where: str, reading: Validation) -> Any:
+        return {name: self._values.read(value, join_path(where, name), reading) for name, value in plain.items()}
 
 
 class Field(NamedTuple):
@@ -378,42 +378,42 @@ class ObjectKind(ValueKind):
         self.hashable = hashable
         self._name, self._make = name, make
 
-    def _shape(self, defs: Schema) -> Schema:
+    def _build_shape(self, defs: Schema) -> Schema:
         if not self.recursive:
-            return self._object(defs)
+            return self._build_object(defs)
         if self._name not in defs:
             defs[self._name] = {}  # it is coming
-            defs[self._name] = self._object(defs)
+            defs[self._name] = self._build_object(defs)
         return {"$ref": f"#/$defs/{self._name}"}
 
-    def _object(self, defs: Schema) -> Schema:
-        properties = {field.name: {**field.kind.schema(defs), **field.notes} for field in self.fields.values()}
+    def _build_object(self, defs: Schema) -> Schema:
+        properties = {field.name: {**field.kind.build_schema(defs), **field.notes} for field in self.fields.values()}
         required = [field.name for field in self.fields.values() if field.required]
         return {
             "type": "object",
             "properties": properties,
             **({"required": required} if required else {}),
-            "additionalProperties": False if self.rest is None else self.rest.schema(defs) or True,
+            "additionalProperties": False if self.rest is None else self.rest.build_schema(defs) or True,
         }
 
-    def _plain(self, value: object, level: int) -> Any:
+    def _to_plain(self, value: object, level: int) -> Any:
         del level
         return value if isinstance(value, dict) else MISFIT
 
-    def _made(self, plain: Any, where: str, reading: Validation) -> Any:
+    def _convert(self, plain: Any, where: str, reading: Validation) -> Any:
         before = reading.count
         values: dict[str, Any] = {}
         for name, field in self.fields.items():
             if name not in plain:
                 if field.required:
-                    reading.wrong(inside(where, name), f"is required ({field.kind.word})")
+                    reading.add_problem(join_path(where, name), f"is required ({field.kind.word})")
             elif not _is_default(field, plain[name], reading):
-                values[name] = field.kind.read(plain[name], inside(where, name), reading)
+                values[name] = field.kind.read(plain[name], join_path(where, name), reading)
         for name in [name for name in plain if name not in self.fields]:
             if self.rest is None:
-                reading.wrong(inside(where, name), "" if reading.is_full else self._unknown(name))
+                reading.add_problem(join_path(where, name), "" if reading.is_full else self._describe_unknown(name))
             else:
-                values[name] = self.rest.read(plain[name], inside(where, name), reading)
+                values[name] = self.rest.read(plain[name], join_path(where, name), reading)
         return self._build(values, where, reading) if reading.count == before else None
 
     def _build(self, values: dict[str, Any], where: str, reading: Validation) -> Any:
@@ -422,10 +422,10 @@ class ObjectKind(ValueKind):
         except (RecursionError, MemoryError):
             raise
         except Exception as error:  # the author's own checks, such as in `__post_init__`
-            reading.wrong(where, f"does not fit: {str(error) or type(error).__name__}")
+            reading.add_problem(where, f"does not fit: {str(error) or type(error).__name__}")
             return None
 
-    def _unknown(self, name: str) -> str:
+    def _describe_unknown(self, name: str) -> str:
         from difflib import get_close_matches
 
         if close := get_close_matches(name[:80].lower(), self.fields, 1):
@@ -445,15 +445,15 @@ class Union(ValueKind):
         *first, last = dict.fromkeys(kind.word for kind in kinds)
         self.word = f"{', '.join(first)} or {last}" if first else last
 
-    def annotated(self, keywords: Schema, checks: Iterable[Check]) -> Self:
+    def annotate(self, keywords: Schema, checks: Iterable[Check]) -> Self:
         """The keywords are its own; what they say is checked where a value is read."""
         checks = list(checks)
-        copy = super().annotated(keywords, ())
-        copy._kinds = [kind.annotated({}, checks) for kind in self._kinds]
+        copy = super().annotate(keywords, ())
+        copy._kinds = [kind.annotate({}, checks) for kind in self._kinds]
         return copy
 
-    def _shape(self, defs: Schema) -> Schema:
-        return {"anyOf": [kind.schema(defs) for kind in self._kinds]}
+    def _build_shape(self, defs: Schema) -> Schema:
+        return {"anyOf": [kind.build_schema(defs) for kind in self._kinds]}
 
     def read(self, value: object, where: str, reading: Validation) -> Any:
         attempts: list[Attempt] = []
@@ -467,17 +467,17 @@ class Union(ValueKind):
         # What is wrong is told of the member that was meant, as far as one can see.
         nearest = min((attempt for attempt in attempts if not attempt.alien), key=lambda one: len(one.problems), default=None)
         if nearest is None:
-            reading.misfit(where, self.word, value)
+            reading.add_misfit(where, self.word, value)
         else:
-            reading.repeat(nearest)
+            reading.merge(nearest)
         return None
 
 
-def nullable(kind: ValueKind) -> ValueKind:
+def make_nullable(kind: ValueKind) -> ValueKind:
     """The same or null, as `city: str = None` means it."""
     if not Validation().attempt(kind, None, "", LOOSE).problems:
         return kind
-    kind = kind.annotated({}, ())
+    kind = kind.annotate({}, ())
     union = Union([kind, Null()])
     if "description" in kind.keywords:  # it is about both
         union.keywords["description"] = kind.keywords.pop("description")

@@ -31,7 +31,7 @@ Json = dict[str, Any]
 STUCK = 97  # its exit status when the host does not do what the script waits for
 
 
-def options_of(words: list[str]) -> argparse.Namespace:
+def parse_options(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m serai.testing.claude", description="A scripted Claude Code.", allow_abbrev=False
     )
@@ -71,8 +71,8 @@ class HostInput:
                 frame = json.loads(line)
             except ValueError:
                 frame = {}
-            if kind_of(frame).startswith("control_request") and kind_of(frame) not in self._foreseen:
-                self._answer.unforeseen(frame)
+            if get_kind(frame).startswith("control_request") and get_kind(frame) not in self._foreseen:
+                self._answer.answer_unforeseen(frame)
                 continue
             with self.changed:
                 self.lines.append(frame)
@@ -88,14 +88,14 @@ class HostInput:
         with self.changed:
             while True:
                 for line in self.lines:
-                    if loose or kind_of(line) == kind:
+                    if loose or get_kind(line) == kind:
                         self.lines.remove(line)
                         return line
                 if self.over:
                     return None
                 if not self.changed.wait(max(end - time.monotonic(), 0)) and time.monotonic() >= end:
                     raise TimeoutError(
-                        f"no {kind} from the host within {patience:g} s; it wrote {[kind_of(one) for one in self.lines]}"
+                        f"no {kind} from the host within {patience:g} s; it wrote {[get_kind(one) for one in self.lines]}"
                     )
 
 
@@ -118,7 +118,7 @@ class StdoutWriter:
         self.written = 0
         self._lock = threading.Lock()
 
-    def line(self, line: Json | str) -> bytes:
+    def encode_line(self, line: Json | str) -> bytes:
         text = line if isinstance(line, str) else json.dumps(line, ensure_ascii=False, separators=(",", ":"))
         for old, new in self.changes:
             text = text.replace(old, new)
@@ -129,17 +129,17 @@ class StdoutWriter:
             write(1, data)
             self.written += 1
 
-    def unforeseen(self, frame: Json) -> None:
+    def answer_unforeseen(self, frame: Json) -> None:
         answer: Json = {"subtype": "success", "request_id": frame["request_id"], "response": {}}
         if frame["request"]["subtype"] == "initialize":
-            answer["response"] = applied(frame)
+            answer["response"] = build_hook_flags(frame)
         else:
             answer = {
                 "subtype": "error",
                 "request_id": frame["request_id"],
                 "error": f"{frame['request']['subtype']}: not in the script",
             }
-        self.write(self.line({"type": "control_response", "response": answer}))
+        self.write(self.encode_line({"type": "control_response", "response": answer}))
 
 
 class ScriptPlayer:
@@ -149,14 +149,14 @@ class ScriptPlayer:
             self.rows: list[Json] = [json.loads(line) for line in file if line.strip()]
         self.given = StartLog(options.given)
         self.given.write({"argv": argv, "env": sorted(os.environ), "cwd": os.getcwd(), "pid": os.getpid()})
-        self.answer = StdoutWriter([tuple(pair.partition("=")[::2]) for pair in options.replace] + self._session(argv))
-        foreseen = {kind_of(row["line"]) for row in self.rows if row["dir"] == "in" and isinstance(row.get("line"), dict)}
+        self.answer = StdoutWriter([tuple(pair.partition("=")[::2]) for pair in options.replace] + self._find_session_changes(argv))
+        foreseen = {get_kind(row["line"]) for row in self.rows if row["dir"] == "in" and isinstance(row.get("line"), dict)}
         self.host = HostInput(self.given, foreseen, self.answer)
         self.hooks: dict[str, str] = {}  # recorded ids of hooks: the present host's; "" where it has none
         self.ids: dict[str, str] = {}  # recorded ids of requests: the present host's
         self.unasked: set[str] = set()  # requests of ours that were left out
 
-    def _session(self, argv: list[str]) -> list[tuple[str, str]]:
+    def _find_session_changes(self, argv: list[str]) -> list[tuple[str, str]]:
         """The conversation has the id that it is told, unless a fork of it is wanted."""
         recorded = [row["line"].get("session_id") for row in self.rows if row["dir"] == "out" and isinstance(row["line"], dict)]
         old = next((one for one in recorded if one), "")
@@ -176,7 +176,7 @@ class ScriptPlayer:
         else:
             signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # as the real one, which does not die of the signal
         if options.grandchild:
-            self.given.write({"grandchild": grandchild()})
+            self.given.write({"grandchild": fork_grandchild()})
         if options.flood:
             write(2, (b"x" * 79 + b"\n") * (options.flood // 80 + 1))
         if not options.deaf:
@@ -190,47 +190,47 @@ class ScriptPlayer:
     def _play(self, n: int, row: Json) -> None:
         match row["dir"]:
             case "out":
-                self._out(n, row["line"])
+                self._write_line(n, row["line"])
             case "err":
                 write(2, row["line"].encode() + b"\n")
             case "in" if not self.options.deaf and isinstance(row.get("line"), dict):
-                self._in(row["line"])
+                self._wait_for_line(row["line"])
             case "in" if not self.options.deaf and row.get("eof"):
-                self._eof(n)
+                self._wait_for_eof(n)
             case "call":
-                self._call(n, row)
+                self._play_call(n, row)
 
-    def _call(self, n: int, row: Json) -> None:
+    def _play_call(self, n: int, row: Json) -> None:
         """First the host's hook, then the host itself; what they make of it is what runs."""
         asks, told = row["asks"], row["told"]
-        said = self._asked(n, row["hook"]).get("hookSpecificOutput", {})
+        said = self._ask_host(n, row["hook"]).get("hookSpecificOutput", {})
         how, why = said.get("permissionDecision", "ask"), said.get("permissionDecisionReason", "")
         given = said.get("updatedInput", asks["request"]["input"])
         if how == "ask":
             reason = {"decision_reason": why, "decision_reason_type": "hook"} if said else {}
-            said = self._asked(n, {**asks, "request": {**asks["request"], **reason, "input": given}})
+            said = self._ask_host(n, {**asks, "request": {**asks["request"], **reason, "input": given}})
             how, why, given = said.get("behavior", "deny"), said.get("message", ""), said.get("updatedInput", given)
         [block] = told["message"]["content"]
         if how != "allow":
             block |= {"content": why, "is_error": True}
         elif block["content"] is None:
-            block |= ran(given["command"])
-        self._out(n, told)
+            block |= run_command(given["command"])
+        self._write_line(n, told)
 
-    def _asked(self, n: int, frame: Json) -> Json:
+    def _ask_host(self, n: int, frame: Json) -> Json:
         """The host's answer to a request of ours; empty where it gives none, or has no such hook."""
-        self._out(n, frame)
+        self._write_line(n, frame)
         if frame["request_id"] in self.unasked:
             return {}
         line = self.host.take(f"control_response {frame['request_id']}", self.options.patience)
         answer = {} if line is None else line["response"].get("response", {})
         return answer if isinstance(answer, dict) else {}
 
-    def _out(self, n: int, line: Json | str) -> None:
+    def _write_line(self, n: int, line: Json | str) -> None:
         if self.options.die == self.answer.written:
-            gone(self.options.die_with)
+            exit_as(self.options.die_with)
         if isinstance(line, dict):
-            made = self._present(line)
+            made = self._translate_ids(line)
             if made is None:
                 return
             line = made
@@ -238,15 +238,15 @@ class ScriptPlayer:
             write(1, b"[debug] this is no frame\n\n")
         if n == self.last and self.options.huge:
             frame = {"type": "system", "subtype": "huge", "session_id": "", "padding": ""}
-            frame["padding"] = "x" * (self.options.huge - len(self.answer.line(frame)))
-            self.answer.write(self.answer.line(frame))
-        data = self.answer.line(line)
+            frame["padding"] = "x" * (self.options.huge - len(self.answer.encode_line(frame)))
+            self.answer.write(self.answer.encode_line(frame))
+        data = self.answer.encode_line(line)
         if n == self.last and self.options.truncate:
             write(1, data[: len(data) // 2])
             os._exit(0)
         self.answer.write(data)
 
-    def _present(self, line: Json) -> Json | None:
+    def _translate_ids(self, line: Json) -> Json | None:
         """A recorded line with the present host's ids; None where this host would not get it."""
         if line.get("type") == "control_response":
             response = line["response"]
@@ -260,8 +260,8 @@ class ScriptPlayer:
             return None
         return {**line, "request": {**request, "callback_id": present}}
 
-    def _in(self, recorded: Json) -> None:
-        kind = kind_of(recorded)
+    def _wait_for_line(self, recorded: Json) -> None:
+        kind = get_kind(recorded)
         if kind.startswith("control_response") and recorded["response"]["request_id"] in self.unasked:
             return
         line = self.host.take(kind, self.options.patience)
@@ -271,20 +271,20 @@ class ScriptPlayer:
             return
         self.ids[recorded["request_id"]] = line["request_id"]
         if kind == "control_request initialize":
-            self._initialized(recorded, line)
+            self._handle_initialize(recorded, line)
 
-    def _initialized(self, recorded: Json, line: Json) -> None:
-        present = {event: of_hooks(matchers) for event, matchers in (line["request"].get("hooks") or {}).items()}
+    def _handle_initialize(self, recorded: Json, line: Json) -> None:
+        present = {event: list_hook_ids(matchers) for event, matchers in (line["request"].get("hooks") or {}).items()}
         for event, matchers in (recorded["request"].get("hooks") or {}).items():
-            for id in of_hooks(matchers):
+            for id in list_hook_ids(matchers):
                 self.hooks[id] = next(iter(present.get(event, [])), "")
         for row in self.rows:  # its answer, wherever that stands
             if row["dir"] == "out" and isinstance(row["line"], dict) and row["line"].get("type") == "control_response":
                 response = row["line"]["response"]
                 if response["request_id"] == recorded["request_id"] and isinstance(response.get("response"), dict):
-                    response["response"] |= applied(line)
+                    response["response"] |= build_hook_flags(line)
 
-    def _eof(self, n: int) -> None:
+    def _wait_for_eof(self, n: int) -> None:
         """The host's closing. In the middle of a script another line may come instead: a host that does not close then."""
         after = self.rows[n + 1 :]
         if any(row["dir"] == "meta" and "note" in row for row in self.rows[:n]) or self._ends_by_itself():
@@ -304,11 +304,11 @@ class ScriptPlayer:
         if self.options.close_stdout:
             os.close(1)
         if self.options.stay or self.options.close_stdout or how == "killed":
-            rest()
-        gone(how)
+            pause_forever()
+        exit_as(how)
 
 
-def kind_of(frame: Any) -> str:
+def get_kind(frame: Any) -> str:
     if not isinstance(frame, dict):
         return "?"
     match frame.get("type"):
@@ -319,11 +319,11 @@ def kind_of(frame: Any) -> str:
     return str(frame.get("type", "?"))
 
 
-def of_hooks(matchers: Any) -> list[str]:
+def list_hook_ids(matchers: Any) -> list[str]:
     return [id for matcher in matchers for id in matcher.get("hookCallbackIds", ())]
 
 
-def applied(initialize: Json) -> Json:
+def build_hook_flags(initialize: Json) -> Json:
     """What the program adds to its answer for a host that has hooks."""
     return {"hooks_applied": True, "hook_on_failure_supported": True} if initialize["request"].get("hooks") else {}
 
@@ -337,7 +337,7 @@ def write(fd: int, data: bytes) -> None:
         pass
 
 
-def ran(command: str) -> Json:
+def run_command(command: str) -> Json:
     import subprocess  # seldom needed, and slow to import
 
     done = subprocess.run(
@@ -346,24 +346,24 @@ def ran(command: str) -> Json:
     return {"content": done.stdout.decode(errors="replace").rstrip("\n"), "is_error": done.returncode != 0}
 
 
-def grandchild() -> int:
+def fork_grandchild() -> int:
     """One that outlives its parent and holds its stdout."""
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        rest()
+        pause_forever()
     return pid
 
 
-def rest() -> None:
+def pause_forever() -> None:
     while True:
         signal.pause()
 
 
-def gone(how: Any) -> None:
+def exit_as(how: Any) -> None:
     if isinstance(how, int) and how < 0:
         os.kill(os.getpid(), -how)
-        rest()
+        pause_forever()
     os._exit(how if isinstance(how, int) else 1)
 
 
@@ -373,7 +373,7 @@ def main(words: list[str], argv: list[str]) -> None:
         write(1, VERSION.encode() + b"\n")
         return
     try:
-        ScriptPlayer(options_of(words), argv).run()
+        ScriptPlayer(parse_options(words), argv).run()
     except TimeoutError as error:
         write(2, f"scripted Claude: {error}\n".encode())
         os._exit(STUCK)

@@ -57,7 +57,7 @@ class Script:
     def request(self, subtype: str, response: Json | None = None) -> Self:
         """The host's request, and its answer."""
         self.waits({"type": "control_request", "request_id": f"recorded-{subtype}", "request": {"subtype": subtype}})
-        return self.raw(_answer(f"recorded-{subtype}", response or {}))
+        return self.raw(_build_answer(f"recorded-{subtype}", response or {}))
 
     def interrupted(self) -> Self:
         """The host interrupts, and the turn ends as it does then."""
@@ -81,15 +81,15 @@ class Script:
         return self.system("init", cwd="/home/user/project", **{**more, **fields})
 
     def text(self, text: str, *, parent: str | None = None) -> Self:
-        return self._assistant({"type": "text", "text": text}, parent)
+        return self._add_assistant({"type": "text", "text": text}, parent)
 
     def thinking(self, text: str) -> Self:
-        return self._assistant({"type": "thinking", "thinking": text, "signature": ""}, None)
+        return self._add_assistant({"type": "thinking", "thinking": text, "signature": ""}, None)
 
     def tool(self, id: str, name: str, *, parent: str | None = None, **input: Any) -> Self:
-        return self._assistant({"type": "tool_use", "id": id, "name": name, "input": input}, parent)
+        return self._add_assistant({"type": "tool_use", "id": id, "name": name, "input": input}, parent)
 
-    def _assistant(self, block: Json, parent: str | None) -> Self:
+    def _add_assistant(self, block: Json, parent: str | None) -> Self:
         self._messages += 1
         stop = "tool_use" if block["type"] == "tool_use" else "end_turn"
         message: Json = {"id": f"msg_{self._messages}", "type": "message", "role": "assistant", "model": MODEL}
@@ -105,7 +105,7 @@ class Script:
 
     def asks(self, request: str, tool_use: str, name: str = "Bash", *, answered: bool = True, **input: Any) -> Self:
         """May this tool run? With `answered` it waits; `answer(request)` waits later: several may be open at once."""
-        self._asked(request, _can_use(tool_use, name, input))
+        self._add_request(request, _build_can_use_tool(tool_use, name, input))
         return self.answer(request) if answered else self
 
     def calls(self, id: str, name: str = "Bash", *, told: Any = None, **input: Any) -> Self:
@@ -114,8 +114,8 @@ class Script:
         `told` is what the tool says when it may run; without it a command really runs, where the process does.
         """
         self.tool(id, name, **input)
-        hook = {"type": "control_request", "request_id": f"hook-{id}", "request": self._hook(id, name, input)}
-        asks = {"type": "control_request", "request_id": f"ask-{id}", "request": _can_use(id, name, input)}
+        hook = {"type": "control_request", "request_id": f"hook-{id}", "request": self._build_hook_request(id, name, input)}
+        asks = {"type": "control_request", "request_id": f"ask-{id}", "request": _build_can_use_tool(id, name, input)}
         self.told(id, told)
         self.rows[-1] = {"dir": "call", "hook": hook, "asks": asks, "told": self.rows[-1]["line"]}
         return self
@@ -124,10 +124,10 @@ class Script:
         self, request: str, tool_use: str, name: str = "Bash", *, answered: bool = True, hook: str = "", **input: Any
     ) -> Self:
         """The PreToolUse hook. Without `hook` it is the host's own one, whatever its id."""
-        self._asked(request, self._hook(tool_use, name, input, hook))
+        self._add_request(request, self._build_hook_request(tool_use, name, input, hook))
         return self.answer(request) if answered else self
 
-    def _hook(self, tool_use: str, name: str, input: Json, hook: str = "") -> Json:
+    def _build_hook_request(self, tool_use: str, name: str, input: Json, hook: str = "") -> Json:
         said = {"hook_event_name": "PreToolUse", "tool_name": name, "tool_input": input, "tool_use_id": tool_use}
         said |= {"session_id": self.session, "permission_mode": "default"}  # no cwd: where it runs is known to the program alone
         callback = hook or "recorded-hook"
@@ -137,14 +137,14 @@ class Script:
         return {"subtype": "hook_callback", "callback_id": callback, "input": said, "tool_use_id": tool_use}
 
     def mcp(self, request: str, message: Json, *, server: str = "serai", answered: bool = True) -> Self:
-        self._asked(request, {"subtype": "mcp_message", "server_name": server, "message": message})
+        self._add_request(request, {"subtype": "mcp_message", "server_name": server, "message": message})
         return self.answer(request) if answered else self
 
-    def _asked(self, request: str, fields: Json) -> None:
+    def _add_request(self, request: str, fields: Json) -> None:
         self.raw({"type": "control_request", "request_id": request, "request": fields})
 
     def answer(self, request: str) -> Self:
-        return self.waits(_answer(request, {}))
+        return self.waits(_build_answer(request, {}))
 
     def withdraws(self, request: str) -> Self:
         return self.raw({"type": "control_cancel_request", "request_id": request})
@@ -167,11 +167,11 @@ class Script:
         return self
 
 
-def _can_use(tool_use: str, name: str, input: Json) -> Json:
+def _build_can_use_tool(tool_use: str, name: str, input: Json) -> Json:
     return {"subtype": "can_use_tool", "tool_name": name, "input": input, "tool_use_id": tool_use}
 
 
-def _answer(request: str, response: Json) -> Json:
+def _build_answer(request: str, response: Json) -> Json:
     return {"type": "control_response", "response": {"subtype": "success", "request_id": request, "response": response}}
 
 
@@ -243,7 +243,7 @@ class ScriptedClaude:
         self.path = folder / name
         self._place = folder / f".{name}"
         self._place.mkdir()
-        plays = [[str(self._script(number, script)), *options] for number, script in enumerate(scripts or (Script(),))]
+        plays = [[str(self._write_script(number, script)), *options] for number, script in enumerate(scripts or (Script(),))]
         launcher = self._place / "launch.py"
         here = os.path.dirname(program.__file__)
         launcher.write_text(_LAUNCHER.format(folder=here, place=str(self._place), plays=plays), "utf-8")
@@ -251,7 +251,7 @@ class ScriptedClaude:
         self.path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', "utf-8")
         self.path.chmod(0o755)
 
-    def _script(self, number: int, script: Script | Path) -> Path:
+    def _write_script(self, number: int, script: Script | Path) -> Path:
         return script if isinstance(script, Path) else script.write(self._place / f"script-{number}.jsonl")
 
     @property

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from serai.testing.conformance.findings import Finding, Patience, Report, Rule, RuleFailed, Skip, Unopened
-from serai.testing.conformance.probe import Target, Task
-from serai.testing.guest_process import ambient, with_python
-from serai.wire.child_environment import guest_environment
+from serai.testing.conformance.probe import ProbeTarget, Task
+from serai.testing.guest_process import copy_environ, with_python
+from serai.wire.process import build_guest_env
 
 # One table of rules for each dialect: a module with `RULES`, and `examine` for what its rules are given.
 TABLES = {"zot": "serai.testing.conformance.zot", "piglet": "serai.testing.conformance.piglet"}
@@ -34,16 +34,16 @@ class Table(Protocol):
 
 def rules(dialect: str = "zot") -> tuple[Rule, ...]:
     """The rules of a dialect, in their order."""
-    return _table(dialect).RULES
+    return _load_table(dialect).RULES
 
 
-def _table(dialect: str) -> Table:
+def _load_table(dialect: str) -> Table:
     return cast(Table, import_module(TABLES[dialect]))
 
 
 def environment(*, grants: Iterable[str] = ()) -> dict[str, str]:
     """Ours as a host hands it on: without what looks like a credential, except these."""
-    return guest_environment(ambient(), grants=grants)
+    return build_guest_env(copy_environ(), grants=grants)
 
 
 def check(
@@ -62,9 +62,9 @@ def check(
     some cut short: give only what does no harm. `environ` is the environment of the guest, as it is; by default that of
     `environment()`, with this Python as its `python3`.
     """
-    target = Target.at(path, with_python(environment()) if environ is None else environ)
-    table = _table(target.dialect)
-    chosen = _chosen(table.RULES, list(only))
+    target = ProbeTarget.from_path(path, with_python(environment()) if environ is None else environ)
+    table = _load_table(target.dialect)
+    chosen = _choose_rules(table.RULES, list(only))
     task = Task(
         target=target,
         patience=patience or Patience(),
@@ -77,7 +77,7 @@ def check(
         try:
             for last in (False, True):  # those that look at everything come when there is everything
                 turn = sorted((rule for rule in chosen if rule.last is last), key=lambda rule: not rule.long)
-                results = pool.map(lambda rule: judged(rule, examination, told=told), turn)
+                results = pool.map(lambda rule: apply_rule(rule, examination, told=told), turn)
                 found |= zip([rule.name for rule in turn], results, strict=True)
         except BaseException:
             examination.abandon()  # Ctrl-C: nobody waits for what a guest may never do
@@ -85,13 +85,13 @@ def check(
     return Report(target.name, target.dialect, [finding for rule in chosen for finding in found[rule.name]])
 
 
-def _chosen(table: Sequence[Rule], only: Sequence[str]) -> list[Rule]:
+def _choose_rules(table: Sequence[Rule], only: Sequence[str]) -> list[Rule]:
     if unknown := [name for name in only if name not in RULES]:  # another dialect's is none of this guest's, and no mistake
         raise UnknownRule(f"there is no rule {', '.join(unknown)}; there are: {', '.join(RULES)}")
     return [rule for rule in table if not only or rule.name in only]
 
 
-def judged(rule: Rule, examination: object, *, told: bool) -> list[Finding]:
+def apply_rule(rule: Rule, examination: object, *, told: bool) -> list[Finding]:
     """What a rule found, or that it found nothing wrong. `told` is whether others say why a guest does not open."""
     try:
         findings = list(rule.judge(examination))
@@ -117,9 +117,9 @@ def assert_conforms(path: Path | str, rule: str | None = None, **options: Any) -
     return report
 
 
-def _names() -> Iterator[str]:
+def _iter_names() -> Iterator[str]:
     for dialect in TABLES:
         yield from (rule.name for rule in rules(dialect))
 
 
-RULES: tuple[str, ...] = tuple(dict.fromkeys(_names()))
+RULES: tuple[str, ...] = tuple(dict.fromkeys(_iter_names()))

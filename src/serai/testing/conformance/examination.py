@@ -33,7 +33,7 @@ class TriedRequest:
     problem: Finding | None
 
     @property
-    def nobody(self) -> bool:
+    def has_unknown_name(self) -> bool:
         """Whether it asked for a name that does not exist."""
         return bool(self.request.fields.get("name") == NOBODY)
 
@@ -79,23 +79,23 @@ class GuestExamination(ABC, Generic[P]):
         """A fresh guest with a folder of its own."""
 
     @abstractmethod
-    def requests(self, probe: P) -> list[Any]:
+    def build_requests(self, probe: P) -> list[Any]:
         """One of each kind that it serves: names that do not exist, questions, and what a person has given."""
 
     @abstractmethod
-    def real(self) -> list[Any]:
+    def build_real_requests(self) -> list[Any]:
         """The calls and commands that a person has given."""
 
     @abstractmethod
-    def offered(self, request: Any) -> list[str]:
+    def list_offered(self, request: Any) -> list[str]:
         """The names that it has for a request of this kind."""
 
     @abstractmethod
-    def tools(self, probe: P) -> list[tuple[str, object]]:
+    def list_tools(self, probe: P) -> list[tuple[str, object]]:
         """Its tools with their schemas."""
 
     @abstractmethod
-    def call(self, name: str, args: object) -> Any:
+    def build_call(self, name: str, args: object) -> Any:
         """A call of a tool."""
 
     @abstractmethod
@@ -121,14 +121,14 @@ class GuestExamination(ABC, Generic[P]):
             if probe.ended:
                 probe.process.stdin.close()
                 probe.process.stdout.close()
-                probe.left = probe.process.survivors(self.patience.leave)
+                probe.left = probe.process.find_survivors(self.patience.leave)
             with self._lock:
                 self.seen.append(probe)
                 del self._running[probe.process.pid]
             probe.process.kill()
 
     @contextmanager
-    def opened(self, *, what: str = "started once more", hint: str = AGAIN, **options: Any) -> Iterator[P]:
+    def open_probe(self, *, what: str = "started once more", hint: str = AGAIN, **options: Any) -> Iterator[P]:
         """A fresh guest, past its opening; a rule that needs one has nothing to judge when there is none."""
         first = self.first
         with self.probe(**options) as probe:
@@ -155,7 +155,7 @@ class GuestExamination(ABC, Generic[P]):
     def visit(self) -> FirstVisit[P]:
         with self._visiting:
             if self._visit is None:
-                self._visit = self.pay_visit()
+                self._visit = self.make_visit()
             return self._visit
 
     def abandon(self) -> None:
@@ -166,7 +166,7 @@ class GuestExamination(ABC, Generic[P]):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def pay_visit(self) -> FirstVisit[P]:
+    def make_visit(self) -> FirstVisit[P]:
         if not self.target.argv:
             [problem, *_] = [remark for remark in self.target.remarks if remark.status == "failed"]
             raise Unopened("it cannot be started", problem, see="`manifest`")
@@ -176,19 +176,19 @@ class GuestExamination(ABC, Generic[P]):
                 visit.probe = probe
                 visit.problem = probe.open()
                 if visit.problem is None:
-                    waiting = self.requests(probe)
+                    waiting = self.build_requests(probe)
                     if not waiting or self.settles:  # no answer will show that it is there
                         probe.hear(lambda: False, self.patience.hold)
-                    visit.problem = None if probe.alive else probe.gone()
+                    visit.problem = None if probe.alive else probe.report_gone()
                 if visit.problem is None:
-                    lives = self._try(probe, waiting, visit)
-                    visit.problem = probe.speechless() if probe.is_silenced() else None
+                    lives = self._try_requests(probe, waiting, visit)
+                    visit.problem = probe.report_silenced() if probe.is_silenced() else None
             while not lives:  # one that ends at a request is started again for the next, and at last for a usual end
                 lives = not waiting
                 with self.probe() as again:
                     if again.open(visit.probe) is not None:
                         break
-                    lives = self._try(again, waiting, visit) or lives
+                    lives = self._try_requests(again, waiting, visit) or lives
         except OSError as error:
             visit.problem = Finding(
                 status="failed",
@@ -197,14 +197,14 @@ class GuestExamination(ABC, Generic[P]):
             )
         return visit
 
-    def _try(self, probe: P, waiting: list[Any], visit: FirstVisit[P]) -> bool:
+    def _try_requests(self, probe: P, waiting: list[Any], visit: FirstVisit[P]) -> bool:
         """Ask one after the other, until all are asked or the guest has ended. Whether it lived: then it was shut down."""
         while waiting and probe.alive and not probe.is_silenced():
             request = waiting.pop(0)
-            outcome = probe.outcome(request)
+            outcome = probe.try_request(request)
             problem = None
             if outcome in (RequestOutcome.SILENT, RequestOutcome.DIED):
-                problem = probe.unanswered(request, outcome)
+                problem = probe.report_unanswered(request, outcome)
             answer = probe.last_answer if outcome is RequestOutcome.ANSWERED else None
             visit.tried.append(TriedRequest(request, outcome, answer, problem))
         if not probe.alive:
@@ -216,7 +216,7 @@ class GuestExamination(ABC, Generic[P]):
 
 
 @contextmanager
-def scratched(make: Callable[[Task, Path], E], task: Task) -> Iterator[E]:
+def open_examination(make: Callable[[Task, Path], E], task: Task) -> Iterator[E]:
     """What the rules are given; its scratch folder is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="serai-check-", ignore_cleanup_errors=True) as scratch:
         yield make(task, Path(scratch))

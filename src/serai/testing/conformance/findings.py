@@ -13,36 +13,36 @@ from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 
 from serai.record import secret_patterns
-from serai.testing.guest_process import SHOWN, GuestProcess, show
+from serai.testing.guest_process import SHOWN, GuestProcess, format_line
 
 _TAIL = 600  # of stderr, in a finding
 _BEFORE = 1 << 16  # bytes around what is shown: longer than a key
 _LINES = 300  # of what was said: more than a key has
 
 
-def frame(who: str, raw: bytes) -> str:
+def quote_line(who: str, raw: bytes) -> str:
     """One line of the host or the guest. Of a long one only the beginning is shown."""
-    return show(who, secret_patterns.mask(raw[:_BEFORE]) + raw[_BEFORE:])
+    return format_line(who, secret_patterns.mask(raw[:_BEFORE]) + raw[_BEFORE:])
 
 
-def masked(lines: Sequence[bytes]) -> list[bytes]:
+def mask_lines(lines: Sequence[bytes]) -> list[bytes]:
     """Lines of a guest, masked as one text: a key goes over several."""
     whole = secret_patterns.mask(b"".join(lines))  # as long as it was
     return [whole[start:end] for start, end in pairwise(accumulate(map(len, lines), initial=0))]
 
 
-def transcript(process: GuestProcess, since: int = 0) -> list[str]:
+def quote_tail(process: GuestProcess, since: int = 0) -> list[str]:
     """The last of what was said: from the host (→) and from the guest (←)."""
     said = process.transcript[-_LINES:]
-    safe = iter(masked([raw for who, raw in said if who == "guest"]))
+    safe = iter(mask_lines([raw for who, raw in said if who == "guest"]))
     read = [(who, next(safe) if who == "guest" else raw) for who, raw in said]
     shown = min(SHOWN, len(process.transcript) - since)
-    return [show(who, raw if who == "guest" else secret_patterns.mask(raw)) for who, raw in read[len(read) - shown :]]
+    return [format_line(who, raw if who == "guest" else secret_patterns.mask(raw)) for who, raw in read[len(read) - shown :]]
 
 
-def last_words(process: GuestProcess) -> str:
+def quote_stderr(process: GuestProcess) -> str:
     """The end of its stderr."""
-    return secret_patterns.mask_text(process.last_words(_BEFORE))[-_TAIL:].strip()
+    return secret_patterns.mask_text(process.read_stderr_tail(_BEFORE))[-_TAIL:].strip()
 
 
 Status = Literal["passed", "warned", "failed", "skipped"]
@@ -87,12 +87,12 @@ class Finding:
             yield f"what to do: {self.hint}"
 
 
-def failed(why: str, *, hint: str, frames: Iterable[str] = (), stderr: str = "") -> Finding:
+def fail(why: str, *, hint: str, frames: Iterable[str] = (), stderr: str = "") -> Finding:
     """The guest breaks the protocol here; a rule fills in the rest."""
     return Finding(status="failed", why=why, hint=hint, frames=tuple(frames), stderr=stderr)
 
 
-def warned(why: str, *, hint: str, frames: Iterable[str] = ()) -> Finding:
+def warn(why: str, *, hint: str, frames: Iterable[str] = ()) -> Finding:
     """A host lives with it, and the guest would be better without it."""
     return Finding(status="warned", why=why, hint=hint, frames=tuple(frames))
 

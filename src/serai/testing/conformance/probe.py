@@ -18,50 +18,50 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from serai.errors import BadManifest, NoGuest
 from serai.host.adapters import DIALECTS
 from serai.host.guest_manifest import GuestFolder, GuestManifest, inspect_folder, read_manifest
 from serai.host.guest_settings import AuthorSettings, PersonSettings
 from serai.testing.conformance import findings
-from serai.testing.conformance.findings import Finding, Patience, failed, warned
-from serai.testing.guest_process import GuestProcess, python_program
+from serai.testing.conformance.findings import Finding, Patience, fail, warn
+from serai.testing.guest_process import GuestProcess, build_python_command
 
 Frame = dict[str, Any]
 
 
-def written(frame: Frame, *, nan: bool = True) -> bytes:
+def encode_frame(frame: Frame, *, nan: bool = True) -> bytes:
     """A frame as JSON; half a character, which a guest may have in a name, as an escape. `nan` is what no JSON has."""
     return json.dumps(frame, ensure_ascii=False, allow_nan=nan, separators=(",", ":")).encode(errors="backslashreplace")
 
 
 def compact(frame: Frame) -> bytes:
     """As most hosts write it."""
-    return written(frame, nan=False)
+    return encode_frame(frame, nan=False)
 
 
-def backwards(frame: Frame) -> bytes:
+def reverse(frame: Frame) -> bytes:
     return compact(dict(reversed(frame.items())))
 
 
-def spaced(frame: Frame) -> bytes:
+def pad(frame: Frame) -> bytes:
     return b" \t" + json.dumps(frame, ensure_ascii=False, separators=(" , ", "\t: ")).encode() + b" "
 
 
-def escaped(frame: Frame) -> bytes:
-    return _escape(frame).encode()
+def escape(frame: Frame) -> bytes:
+    return _escape_value(frame).encode()
 
 
-def _escape(value: Any) -> str:
+def _escape_value(value: Any) -> str:
     """Every character of every text as an escape, names too."""
     if isinstance(value, str):
         units = value.encode("utf-16-be", "surrogatepass").hex()
         return '"' + "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4)) + '"'
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_escape(key)}:{_escape(part)}" for key, part in value.items()) + "}"
+        return "{" + ",".join(f"{_escape_value(key)}:{_escape_value(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_escape, value)) + "]"
+        return "[" + ",".join(map(_escape_value, value)) + "]"
     return json.dumps(value)
 
 
@@ -81,7 +81,7 @@ _MANIFESTS = ", ".join(row.manifest for row in DIALECTS.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ProbeTarget:
     """A guest that can be started, or `argv` is empty and `remarks` say why not."""
 
     name: str
@@ -95,7 +95,7 @@ class Target:
     remarks: tuple[Finding, ...] = ()
 
     @classmethod
-    def at(cls, path: Path | str, environ: Mapping[str, str]) -> Target:
+    def from_path(cls, path: Path | str, environ: Mapping[str, str]) -> ProbeTarget:
         """The guest at a path; `NoGuest` if there is nothing at all."""
         path = Path(os.path.abspath(path))
         if not path.exists():
@@ -103,7 +103,7 @@ class Target:
                 "there is no such file or folder", who=str(path), hint="name a guest's folder, its manifest, or a program"
             )
         if path.suffix in PROGRAMS and not path.is_dir():
-            argv = tuple(python_program(path, environ))
+            argv = tuple(build_python_command(path, environ))
             return cls(name=path.name, dialect="zot", folder=path.parent, environ=environ, argv=argv, manifest=False)
         if path.is_file() and path.name not in {row.manifest for row in DIALECTS.values()}:
             raise NoGuest(
@@ -114,7 +114,7 @@ class Target:
         return cls._read(path if path.is_dir() else path.parent, environ)
 
     @classmethod
-    def _read(cls, folder: Path, environ: Mapping[str, str]) -> Target:
+    def _read(cls, folder: Path, environ: Mapping[str, str]) -> ProbeTarget:
         dialect = "zot"
         try:
             found = inspect_folder(folder) or GuestFolder(
@@ -123,11 +123,11 @@ class Target:
             dialect = found.dialect if found.dialect in _MANIFEST else dialect
             manifest = read_manifest(found, "ad hoc", PersonSettings())
         except BadManifest as error:
-            remark = failed(error.message, hint=_MANIFEST[dialect])
+            remark = fail(error.message, hint=_MANIFEST[dialect])
             return cls(name=folder.name, dialect=dialect, folder=folder, environ=environ, remarks=(remark,))
-        argv, remarks = _command(manifest, environ)
+        argv, remarks = _find_command(manifest, environ)
         if not manifest.enabled:
-            remarks = (*remarks, warned("it is disabled, so no host starts it", hint="take `enabled` out of the manifest"))
+            remarks = (*remarks, warn("it is disabled, so no host starts it", hint="take `enabled` out of the manifest"))
         return cls(
             name=manifest.name,
             dialect=manifest.dialect,
@@ -144,40 +144,31 @@ class Target:
 class Task:
     """What is to be checked, how patiently, and which real calls and commands may be made."""
 
-    target: Target
+    target: ProbeTarget
     patience: Patience = field(default_factory=Patience)
     calls: Sequence[tuple[str, object]] = ()
     commands: Sequence[str] = ()
 
 
-def _command(manifest: GuestManifest, environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+def _find_command(manifest: GuestManifest, environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """The command line with its program found, or nothing and the reason."""
     program, *arguments = manifest.argv
     if "/" not in program:
         if found := shutil.which(program, path=environ.get("PATH", os.defpath)):
             return (found, *arguments), ()
         hint = "install it, or name a file of the folder with a path: ./run"  # spec zot 1.3, piglet 1.4
-        return (), (failed(f"there is no program {program} in the PATH", hint=hint),)
+        return (), (fail(f"there is no program {program} in the PATH", hint=hint),)
     if os.path.isfile(program) and os.access(program, os.X_OK):
         return (program, *arguments), ()
     if os.path.exists(program):
-        return (), (failed(f"{program} cannot be executed", hint="make it an executable file: chmod +x"),)
+        return (), (fail(f"{program} cannot be executed", hint="make it an executable file: chmod +x"),)
     return (), (
-        failed(f"there is no file {program}", hint=f"`{_PROGRAM[manifest.dialect]}` is relative to the folder of the manifest"),
+        fail(f"there is no file {program}", hint=f"`{_PROGRAM[manifest.dialect]}` is relative to the folder of the manifest"),
     )
 
 
 _NO_SERAI = "No module named 'serai'"  # as Python says it
 _PAGE = 4096  # the smallest pipe there is
-
-
-class ProbeRequest(Protocol):
-    """Something to ask of a guest; `real` if a person has given it."""
-
-    @property
-    def what(self) -> str: ...
-    @property
-    def real(self) -> bool: ...
 
 
 class RequestOutcome(Enum):
@@ -196,7 +187,7 @@ class Flawed(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return findings.frame("guest", self.line)
+        return findings.quote_line("guest", self.line)
 
 
 class GuestProbe(ABC):
@@ -237,12 +228,12 @@ class GuestProbe(ABC):
         ...
 
     @abstractmethod
-    def limit(self, request: Any) -> float:
+    def get_limit(self, request: Any) -> float:
         """How long it may take to answer."""
         ...
 
     @abstractmethod
-    def hint(self, request: Any) -> str:
+    def get_hint(self, request: Any) -> str:
         """What to do about a request that was not answered."""
         ...
 
@@ -266,11 +257,11 @@ class GuestProbe(ABC):
             return False
         return True
 
-    def outcome(self, request: Any) -> RequestOutcome:
+    def try_request(self, request: Any) -> RequestOutcome:
         """Ask, and see what becomes of it."""
         strays = len(self.strays)
         [id] = self.ask(request)
-        self.hear(lambda: id in self.answers or len(self.strays) > strays, self.limit(request))
+        self.hear(lambda: id in self.answers or len(self.strays) > strays, self.get_limit(request))
         if id in self.answers:
             self.last_answer = self.answers[id][0]
             return RequestOutcome.ANSWERED
@@ -285,7 +276,7 @@ class GuestProbe(ABC):
             if (left := deadline - monotonic()) < 0:
                 return False  # one that never stops talking
             try:
-                line = self.process.line(left)
+                line = self.process.read_line(left)
             except TimeoutError:
                 return False
             if line is None:
@@ -316,9 +307,9 @@ class GuestProbe(ABC):
         """No word, only the end of input."""
         self.process.note("end of input")
         self.process.stdin.close()
-        return self.end(within)
+        return self.wait_for_end(within)
 
-    def end(self, within: float) -> int | None:
+    def wait_for_end(self, within: float) -> int | None:
         """Wait for its end, and read what it still says; its exit status, or None."""
         status = self.process.wait(within)
         self.ended = status is not None
@@ -328,45 +319,45 @@ class GuestProbe(ABC):
 
     # -- telling ---------------------------------------------------------------------------------------------------------------
 
-    def failure(self, why: str, *, hint: str, frames: Iterable[str] | None = None) -> Finding:
+    def fail(self, why: str, *, hint: str, frames: Iterable[str] | None = None) -> Finding:
         """A finding with the last frames, and with its stderr when it has ended."""
-        stderr = "" if self.alive else findings.last_words(self.process)
-        return failed(why, hint=hint, frames=self.shown() if frames is None else frames, stderr=stderr)
+        stderr = "" if self.alive else findings.quote_stderr(self.process)
+        return fail(why, hint=hint, frames=self.quote_tail() if frames is None else frames, stderr=stderr)
 
-    def shown(self) -> list[str]:
+    def quote_tail(self) -> list[str]:
         """The last frames since the opening."""
-        return findings.transcript(self.process, self.opened)
+        return findings.quote_tail(self.process, self.opened)
 
-    def unanswered(self, request: Any, outcome: RequestOutcome, *, how: str = "", hint: str = "") -> Finding:
+    def report_unanswered(self, request: Any, outcome: RequestOutcome, *, how: str = "", hint: str = "") -> Finding:
         what = f"{request.what}, {how}," if how else request.what
-        hint = hint or self.hint(request)
+        hint = hint or self.get_hint(request)
         if outcome is RequestOutcome.DIED:
-            return self.failure(f"{what} ended it, {ending(self.process.status)}", hint=hint)
-        return self.failure(f"{what} got no answer within {self.limit(request):g} s", hint=hint)
+            return self.fail(f"{what} ended it, {describe_exit(self.process.status)}", hint=hint)
+        return self.fail(f"{what} got no answer within {self.get_limit(request):g} s", hint=hint)
 
-    def unopened(self, within: float) -> Finding:
+    def report_unopened(self, within: float) -> Finding:
         """It said nothing, or not what opens."""
         if (status := self.process.status) is not None:
-            why = f"it ended before its {self.opening}, {ending(status)}"
-            return self.failure(why, hint=self._why_ended(status, findings.last_words(self.process)))
-        return self.failure(f"it said nothing for {within:g} s", hint=self.no_opening)
+            why = f"it ended before its {self.opening}, {describe_exit(status)}"
+            return self.fail(why, hint=self._explain_end(status, findings.quote_stderr(self.process)))
+        return self.fail(f"it said nothing for {within:g} s", hint=self.no_opening)
 
-    def gone(self) -> Finding:
+    def report_gone(self) -> Finding:
         """It is not there any more, and nobody has asked for that."""
         hint = "stay, and read frames until shutdown or the end of input; its stderr may say why it does not"
-        why = f"it ends by itself right after its opening, {ending(self.process.status)}"
-        return self.failure(why, hint=hint, frames=findings.transcript(self.process))
+        why = f"it ends by itself right after its opening, {describe_exit(self.process.status)}"
+        return self.fail(why, hint=hint, frames=findings.quote_tail(self.process))
 
-    def speechless(self) -> Finding:
+    def report_silenced(self) -> Finding:
         """It is there, and nobody will ever hear it."""
         hint = f"keep {self.output} open until you end: a host takes its end for the end of the guest"
-        return self.failure(f"it has closed its {self.output}, and lives on", hint=hint, frames=findings.transcript(self.process))
+        return self.fail(f"it has closed its {self.output}, and lives on", hint=hint, frames=findings.quote_tail(self.process))
 
     @property
     def output(self) -> str:
         return "stdout"
 
-    def _why_ended(self, status: int, stderr: str) -> str:
+    def _explain_end(self, status: int, stderr: str) -> str:
         """What to do about one that ended before it said anything."""
         if _NO_SERAI in stderr:
             return (
@@ -383,6 +374,6 @@ class GuestProbe(ABC):
         return "it says nothing on stderr either: start it by hand as its manifest does, and let it say there what is wrong"
 
 
-def ending(status: int | None) -> str:
+def describe_exit(status: int | None) -> str:
     """How it ended, in words."""
     return f"killed by signal {-status}" if status is not None and status < 0 else f"exit status {status}"

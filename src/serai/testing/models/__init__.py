@@ -1,7 +1,7 @@
 """Fakes of the model APIs on loopback: Anthropic's Messages, OpenAI's Chat Completions and Responses.
 
 The real SDKs and the real agent programs run against them. The prompt itself says what is answered, in the script language
-of `serai.agents.models.model_script`, so the fakes keep no state and the same request gets the same bytes; requests are checked
+of `serai.agents.models.parrot`, so the fakes keep no state and the same request gets the same bytes; requests are checked
 as the real APIs check them. `python -m serai.testing.models` runs them by themselves. Needs h11, which the SDKs bring.
 """
 

@@ -62,11 +62,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=_BUFFER)
-        self._wait(self._limits.call)
+        self._set_timeout(self._limits.call)
         self._owner.came(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self._wait(None)
+        self._set_timeout(None)
         self._room.set()
         if self.task is not None:
             self.task.cancel()
@@ -86,12 +86,12 @@ class Connection(asyncio.Protocol):
                 self.transport.abort()
                 return
         elif self._received is None:
-            self._wait(self._limits.hello)
+            self._set_timeout(self._limits.hello)
         self._http.receive_data(data)
         if self.task is None:
             self._advance()
 
-    def _wait(self, seconds: float | None) -> None:
+    def _set_timeout(self, seconds: float | None) -> None:
         """So long for what is awaited from the client, or no such wait any more."""
         if self._timer is not None:
             self._timer.cancel()
@@ -101,11 +101,11 @@ class Connection(asyncio.Protocol):
     def _advance(self) -> None:
         """Take what has come, up to a whole request."""
         try:
-            self._take()
+            self._read_events()
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint, str(error))
 
-    def _take(self) -> None:
+    def _read_events(self) -> None:
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
                     return
             elif isinstance(event, h11.EndOfMessage):
                 assert self._received is not None
-                self._wait(None)
+                self._set_timeout(None)
                 self.task = asyncio.get_running_loop().create_task(self._serve(self._received))
                 return
             else:
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         self.task, self._received, self._early = None, None, 0
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
-            self._wait(self._limits.call)
+            self._set_timeout(self._limits.call)
             self._advance()
         else:
             self.cut()
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         else:
             self._send(h11.Data(data=body))
             self.end()
-            await self._flowed()
+            await self._drain()
 
     def begin(self, headers: Headers, status: int = 200) -> None:
         """The head of a stream."""
@@ -173,9 +173,9 @@ class Connection(asyncio.Protocol):
     async def write(self, data: bytes) -> None:
         """A part of the body; returns when there is room for the next."""
         self._send(h11.Data(data=data))
-        await self._flowed()
+        await self._drain()
 
-    async def _flowed(self) -> None:
+    async def _drain(self) -> None:
         await asyncio.sleep(0)  # a client that reads as fast as we write would else never be seen to leave
         if not self._room.is_set():
             async with asyncio.timeout(self._limits.call):
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
     def cut(self) -> None:
         """Close where we are: what was written still goes out, if the client reads it in time."""
         self.transport.close()
-        self._wait(self._limits.hello)
+        self._set_timeout(self._limits.hello)
 
     def reset(self) -> None:
         """Close so that the client is told of it as an error."""

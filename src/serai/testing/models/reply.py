@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from serai.agents.models import model_script
-from serai.agents.models.model_script import Cut, Fail, Hang, Malformed, ScriptMessage, Wait
+from serai.agents.models import parrot
+from serai.agents.models.parrot import Cut, Fail, Hang, Malformed, ScriptMessage, Wait
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ NO_TOOLS = "No tools were offered, so none is called."
 dumps = msgspec.json.encode
 
 
-class BadRequest(Exception):
+class ApiRefusal(Exception):
     """The API refuses the request; `param` is the field it blames."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
@@ -56,7 +56,7 @@ class NeutralRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Nothing was answered yet, so nothing can be in the cache."""
         return not any(one.role == "assistant" for one in self.said)
 
-    def id(self, prefix: str, number: int = 0) -> str:
+    def make_id(self, prefix: str, number: int = 0) -> str:
         return f"{prefix}{self.digest[:24]}{number:04d}"
 
 
@@ -92,42 +92,42 @@ class ScriptedReply(NamedTuple):
     failure: Fail | None = None
 
 
-def answered(asked: NeutralRequest) -> ScriptedReply:
+def build_reply(asked: NeutralRequest) -> ScriptedReply:
     """The step that the script in the request has for it, as pieces."""
-    answer = model_script.answer(asked.said, asked.system)
-    calls = bool(asked.tools) and any(isinstance(_meant(one), model_script.Call) for one in answer.step.directives)
-    return ScriptedReply(_pieces(asked, answer), answer.step.stop or ("tool_use" if calls else "end"), answer.step.failure)
+    answer = parrot.choose_answer(asked.said, asked.system)
+    calls = bool(asked.tools) and any(isinstance(_unwrap_repeat(one), parrot.Call) for one in answer.step.directives)
+    return ScriptedReply(_iter_pieces(asked, answer), answer.step.stop or ("tool_use" if calls else "end"), answer.step.failure)
 
 
-def _meant(directive: model_script.Directive) -> model_script.Plain:
-    return directive.directive if isinstance(directive, model_script.Repeat) else directive
+def _unwrap_repeat(directive: parrot.Directive) -> parrot.Plain:
+    return directive.directive if isinstance(directive, parrot.Repeat) else directive
 
 
-def _pieces(asked: NeutralRequest, answer: model_script.ScriptedAnswer) -> Iterator[Piece]:
+def _iter_pieces(asked: NeutralRequest, answer: parrot.ScriptedAnswer) -> Iterator[Piece]:
     """A model calls no tools where none are offered: real programs ask so for titles, and quote the prompt with its script."""
     calls, dropped, some = 0, False, False
     for directive in answer.step.directives:
-        plain, count = _meant(directive), directive.count if isinstance(directive, model_script.Repeat) else 1
+        plain, count = _unwrap_repeat(directive), directive.count if isinstance(directive, parrot.Repeat) else 1
         match plain:
-            case model_script.Say(text) | model_script.Think(text):
-                kind = TextPiece if isinstance(plain, model_script.Say) else ThoughtPiece
+            case parrot.Say(text) | parrot.Think(text):
+                kind = TextPiece if isinstance(plain, parrot.Say) else ThoughtPiece
                 some = True
                 if count == 1:
-                    yield from (kind(piece) for piece in model_script.pieces(answer.filled(text)))
+                    yield from (kind(piece) for piece in parrot.split_pieces(answer.fill(text)))
                     continue
-                unit = [kind(piece) for piece in model_script.pieces(answer.filled(text))]
+                unit = [kind(piece) for piece in parrot.split_pieces(answer.fill(text))]
                 for _ in range(count):
                     yield from unit
-            case model_script.Call(name, arguments):
+            case parrot.Call(name, arguments):
                 dropped = not asked.tools
                 for _ in range(0 if dropped else count):
                     yield CallPiece(calls, name, arguments)
                     calls += 1
-            case model_script.Wait() | model_script.Cut() | model_script.Malformed() | model_script.Hang():
+            case parrot.Wait() | parrot.Cut() | parrot.Malformed() | parrot.Hang():
                 for _ in range(count):
                     yield plain
     if dropped and not some:
-        yield from (TextPiece(piece) for piece in model_script.pieces(NO_TOOLS))
+        yield from (TextPiece(piece) for piece in parrot.split_pieces(NO_TOOLS))
 
 
 class ReplyBlock(NamedTuple):
@@ -176,7 +176,7 @@ class Encoder(ABC):
         self.stop = stop
         self.length = 0  # characters so far
 
-    def events(self, pieces: Iterator[Piece]) -> Iterator[bytes | Control]:
+    def encode(self, pieces: Iterator[Piece]) -> Iterator[bytes | Control]:
         """The whole stream, with what the server has to do in between."""
         yield from self.begin()
         kind: type[Piece] | None = None
@@ -194,7 +194,7 @@ class Encoder(ABC):
                 yield from self.open(piece)
             self.length += len(piece.text)
             if new is not CallPiece:
-                yield self.delta(piece)
+                yield self.encode_delta(piece)
         if kind is not None:
             yield from self.close()
         yield from self.end()
@@ -207,7 +207,7 @@ class Encoder(ABC):
         """A block begins; a call comes whole."""
 
     @abstractmethod
-    def delta(self, piece: Content) -> bytes: ...
+    def encode_delta(self, piece: Content) -> bytes: ...
 
     @abstractmethod
     def close(self) -> Iterator[bytes]: ...
@@ -220,44 +220,44 @@ class Api(NamedTuple):
     """An API, as the server uses it."""
 
     name: str
-    read: Callable[[Json, bytes, str], NeutralRequest]  # the body, its bytes, the digest of the request; raises BadRequest
+    read: Callable[[Json, bytes, str], NeutralRequest]  # the body, its bytes, the digest of the request; raises ApiRefusal
     encoder: type[Encoder]
     whole: Callable[[NeutralRequest, list[ReplyBlock], str], Json]  # the answer without a stream
-    error: Callable[[int, str, str, BadRequest | None], Json]  # status, text, id of the request, what was wrong with it
+    error: Callable[[int, str, str, ApiRefusal | None], Json]  # status, text, id of the request, what was wrong with it
     broken: Callable[[int, str, int], bytes]  # an error as an event in mid-stream: status, text, events before it
     malformed: bytes  # an event that is no JSON
     request_id: str  # the header that has it
 
 
-def tokens(length: int) -> int:
+def count_tokens(length: int) -> int:
     """Four characters are one: near enough, and the same every time."""
     return length // 4 + 1
 
 
 def need(ok: object, message: str, *, param: str | None = None, code: str | None = None) -> None:
     if not ok:
-        raise BadRequest(message, param=param, code=code)
+        raise ApiRefusal(message, param=param, code=code)
 
 
-def items(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """A list; anything else is none."""
     return value if isinstance(value, list) else []
 
 
-def objects(value: object) -> list[Json]:
+def list_objects(value: object) -> list[Json]:
     """The objects of a list; what is none was complained about before, or does not matter."""
-    return [item for item in items(value) if isinstance(item, dict)]
+    return [item for item in as_list(value) if isinstance(item, dict)]
 
 
-def duplicates(names: list[str]) -> list[str]:
+def find_duplicates(names: list[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
-def text_of(content: object, *kinds: str) -> str:
+def join_text(content: object, *kinds: str) -> str:
     """The text of a message: it is one, or the blocks of these kinds have it."""
     if isinstance(content, str):
         return content
-    texts = [block.get("text") for block in objects(content) if block.get("type") in kinds]
+    texts = [block.get("text") for block in list_objects(content) if block.get("type") in kinds]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -303,7 +303,7 @@ NONE = Fault("none")
 _IN_STREAM: dict[Kind, Control] = {"cut": Cut(), "malformed": Malformed(), "hang": Hang()}
 
 
-def faulted(events: Iterator[bytes | Control], fault: Fault, error: bytes) -> Iterator[bytes | Control]:
+def apply_fault(events: Iterator[bytes | Control], fault: Fault, error: bytes) -> Iterator[bytes | Control]:
     """The events with the fault among them; `error` is the API's own event for one, after which nothing comes."""
     if fault.kind == "slow":
         for event in events:
@@ -323,5 +323,5 @@ def faulted(events: Iterator[bytes | Control], fault: Fault, error: bytes) -> It
         yield event
 
 
-def huge(fault: Fault) -> Iterator[Piece]:
+def make_huge_text(fault: Fault) -> Iterator[Piece]:
     yield TextPiece("x" * fault.bytes)

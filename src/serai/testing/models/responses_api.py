@@ -8,29 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from serai.agents.models.model_script import ScriptMessage
-from serai.testing.models import chat_api
+from serai.agents.models.parrot import ScriptMessage
+from serai.testing.models import chat_api, reply
 from serai.testing.models.chat_api import check_name
-from serai.testing.models.reply import (
-    CREATED,
-    Api,
-    BadRequest,
-    BlockBuilder,
-    CallPiece,
-    Content,
-    Encoder,
-    Json,
-    NeutralRequest,
-    ReplyBlock,
-    TextPiece,
-    ThoughtPiece,
-    dumps,
-    items,
-    need,
-    objects,
-    text_of,
-    tokens,
-)
 
 _ROLES = ("assistant", "system", "developer", "user")
 _LEAST_OUTPUT = 16
@@ -42,64 +22,66 @@ _SAID = {"assistant": {"output_text", "refusal"}}
 _HEARD = {"input_text", "input_image", "input_file", "input_audio"}
 
 
-def sealed(thought: str) -> str:
+def seal_thought(thought: str) -> str:
     """What stands for thoughts that only their model can read. Who sends it back with others is found out."""
     return base64.b64encode(b"sealed:" + hashlib.sha256(thought.encode(errors="surrogatepass")).digest()).decode()
 
 
-def kind_of(item: Json) -> str:
+def get_kind(item: reply.Json) -> str:
     kind = item.get("type", "message" if "role" in item else "")
     return kind if isinstance(kind, str) else ""
 
 
-def check(body: Json) -> None:
-    need(isinstance(body.get("model"), str) and body["model"], "Missing required parameter: 'model'.", param="model")
+def check(body: reply.Json) -> None:
+    reply.need(isinstance(body.get("model"), str) and body["model"], "Missing required parameter: 'model'.", param="model")
     previous = body.get("previous_response_id")
-    need(
+    reply.need(
         previous is None,
         f"Previous response with id '{previous}' not found.",
         param="previous_response_id",
         code="previous_response_not_found",
     )
     given = body.get("input")
-    need(given is not None, "Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
-    need(
+    reply.need(given is not None, "Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
+    reply.need(
         isinstance(given, str | list),
         "Invalid type for 'input': expected a string or an array.",
         param="input",
         code="invalid_type",
     )
-    need(isinstance(body.get("stream") or False, bool), "Invalid type for 'stream': expected a boolean.", param="stream")
+    reply.need(isinstance(body.get("stream") or False, bool), "Invalid type for 'stream': expected a boolean.", param="stream")
     said = body.get("instructions")
-    need(said is None or isinstance(said, str), "Invalid type for 'instructions': expected a string.", param="instructions")
+    reply.need(said is None or isinstance(said, str), "Invalid type for 'instructions': expected a string.", param="instructions")
     most = body.get("max_output_tokens")
     small = isinstance(most, int) and most < _LEAST_OUTPUT
-    need(
+    reply.need(
         most is None or (isinstance(most, int) and not small), f"Invalid 'max_output_tokens': Expected a value >= {_LEAST_OUTPUT}."
     )
     _check_tools(body.get("tools"))
-    for number, item in enumerate(items(given)):
+    for number, item in enumerate(reply.as_list(given)):
         _check_item(f"input[{number}]", item)
-    _check_pairs(objects(given))
-    _check_thoughts(objects(given))
+    _check_pairs(reply.list_objects(given))
+    _check_thoughts(reply.list_objects(given))
 
 
 def _check_tools(tools: Any) -> None:
     if tools is None:
         return
-    need(isinstance(tools, list), "Invalid type for 'tools': expected an array of objects.", param="tools", code="invalid_type")
+    reply.need(
+        isinstance(tools, list), "Invalid type for 'tools': expected an array of objects.", param="tools", code="invalid_type"
+    )
     for number, tool in enumerate(tools):
         where = f"tools[{number}]"
         kind = tool.get("type") if isinstance(tool, dict) else None
-        need(isinstance(kind, str), f"Missing required parameter: '{where}.type'.", param=f"{where}.type")
+        reply.need(isinstance(kind, str), f"Missing required parameter: '{where}.type'.", param=f"{where}.type")
         if kind in ("function", "custom"):
             check_name(f"{where}.name", tool.get("name"))
 
 
 def _check_item(where: str, item: Any) -> None:
-    need(isinstance(item, dict), f"Invalid type for '{where}': expected an object.", param=where, code="invalid_type")
-    kind = kind_of(item)
-    need(kind, f"Missing required parameter: '{where}.type'.", param=f"{where}.type", code="missing_required_parameter")
+    reply.need(isinstance(item, dict), f"Invalid type for '{where}': expected an object.", param=where, code="invalid_type")
+    kind = get_kind(item)
+    reply.need(kind, f"Missing required parameter: '{where}.type'.", param=f"{where}.type", code="missing_required_parameter")
     if kind == "message":
         _check_message(where, item)
     elif kind in CALLS:
@@ -108,67 +90,77 @@ def _check_item(where: str, item: Any) -> None:
     elif kind in CALLS.values():
         _need_text(where, item, "call_id")
         output = isinstance(item.get("output"), str | list)
-        need(output, f"Missing required parameter: '{where}.output'.", param=f"{where}.output", code="missing_required_parameter")
+        reply.need(
+            output, f"Missing required parameter: '{where}.output'.", param=f"{where}.output", code="missing_required_parameter"
+        )
     elif kind == "reasoning":
-        need(isinstance(item.get("summary"), list), f"Missing required parameter: '{where}.summary'.", param=f"{where}.summary")
+        reply.need(
+            isinstance(item.get("summary"), list), f"Missing required parameter: '{where}.summary'.", param=f"{where}.summary"
+        )
 
 
-def _need_text(where: str, item: Json, field: str) -> None:
+def _need_text(where: str, item: reply.Json, field: str) -> None:
     is_text = isinstance(item.get(field), str)
-    need(is_text, f"Missing required parameter: '{where}.{field}'.", param=f"{where}.{field}", code="missing_required_parameter")
+    reply.need(
+        is_text, f"Missing required parameter: '{where}.{field}'.", param=f"{where}.{field}", code="missing_required_parameter"
+    )
 
 
-def _check_message(where: str, item: Json) -> None:
+def _check_message(where: str, item: reply.Json) -> None:
     role, content = item.get("role"), item.get("content")
     if not isinstance(role, str) or role not in _ROLES:
         names = ", ".join(f"'{name}'" for name in _ROLES)
-        raise BadRequest(f"Invalid value: {role!r}. Supported values are: {names}.", param=f"{where}.role", code="invalid_value")
+        raise reply.ApiRefusal(
+            f"Invalid value: {role!r}. Supported values are: {names}.", param=f"{where}.role", code="invalid_value"
+        )
     has = isinstance(content, str | list)
-    need(has, f"Missing required parameter: '{where}.content'.", param=f"{where}.content", code="missing_required_parameter")
+    reply.need(has, f"Missing required parameter: '{where}.content'.", param=f"{where}.content", code="missing_required_parameter")
     known = _SAID.get(role, _HEARD)
-    for number, part in enumerate(items(content)):
+    for number, part in enumerate(reply.as_list(content)):
         at = f"{where}.content[{number}]"
         kind = part.get("type") if isinstance(part, dict) else None
         names = ", ".join(f"'{name}'" for name in sorted(known))
         fits = isinstance(kind, str) and kind in known
-        need(fits, f"Invalid value: {kind!r}. Supported values are: {names}.", param=f"{at}.type", code="invalid_value")
+        reply.need(fits, f"Invalid value: {kind!r}. Supported values are: {names}.", param=f"{at}.type", code="invalid_value")
         if kind in ("input_text", "output_text"):
             _need_text(at, part, "text")
 
 
-def _check_pairs(given: list[Json]) -> None:
+def _check_pairs(given: list[reply.Json]) -> None:
     """Every output has its call before it, and every call its output behind it."""
     waiting: dict[str, str] = {}  # call -> what its output is
     outputs: set[tuple[str, str]] = set()
     for item in given:
-        kind = kind_of(item)
+        kind = get_kind(item)
         if kind in CALLS:
             waiting[item["call_id"]] = CALLS[kind]
             outputs.add((item["call_id"], CALLS[kind]))
         elif kind in CALLS.values():
             words = "function call output" if kind == "function_call_output" else "custom tool call output"
             id = item["call_id"]
-            need((id, kind) in outputs, f"No tool call found for {words} with call_id {id}.", param="input")
+            reply.need((id, kind) in outputs, f"No tool call found for {words} with call_id {id}.", param="input")
             waiting.pop(id, None)
     for id, output in waiting.items():
         words = "function call" if output == "function_call_output" else "custom tool call"
-        raise BadRequest(f"No tool output found for {words} {id}.", param="input")
+        raise reply.ApiRefusal(f"No tool output found for {words} {id}.", param="input")
 
 
-def _check_thoughts(given: list[Json]) -> None:
+def _check_thoughts(given: list[reply.Json]) -> None:
     """Thoughts come with what they led to, and unchanged."""
     for number, item in enumerate(given):
-        if kind_of(item) != "reasoning":
+        if get_kind(item) != "reasoning":
             continue
         id = item.get("id")
         after = given[number + 1] if number + 1 < len(given) else {}
-        leads = kind_of(after) in ANSWERS or (kind_of(after) == "message" and after.get("role") == "assistant")
-        own = kind_of(after) not in ("message", *CALLS.values(), "")
-        need(leads or own, f"Item '{id}' of type 'reasoning' was provided without its required following item.", param="input")
+        leads = get_kind(after) in ANSWERS or (get_kind(after) == "message" and after.get("role") == "assistant")
+        own = get_kind(after) not in ("message", *CALLS.values(), "")
+        reply.need(
+            leads or own, f"Item '{id}' of type 'reasoning' was provided without its required following item.", param="input"
+        )
         seal = item.get("encrypted_content")
-        thought = "\n\n".join(str(part.get("text")) for part in objects(item["summary"]))
-        fits = seal is None or seal == sealed(thought)
-        need(
+        thought = "\n\n".join(str(part.get("text")) for part in reply.list_objects(item["summary"]))
+        fits = seal is None or seal == seal_thought(thought)
+        reply.need(
             fits,
             f"The encrypted content for item {id} could not be verified.",
             code="invalid_encrypted_content",
@@ -181,47 +173,49 @@ _OURS = re.compile(r"call_([0-9a-f]{24})\d{4,}")  # which answer, which of its c
 _ARGUMENTS = 40  # characters of a call's arguments in one event
 
 
-def read(body: Json, raw: bytes, digest: str) -> NeutralRequest:
+def read(body: reply.Json, raw: bytes, digest: str) -> reply.NeutralRequest:
     check(body)
     given = body["input"]
     system = [body.get("instructions") or ""]
-    system += [_text(item) for item in objects(given) if kind_of(item) == "message" and item["role"] in ("system", "developer")]
-    return NeutralRequest(
+    system += [
+        _join(item) for item in reply.list_objects(given) if get_kind(item) == "message" and item["role"] in ("system", "developer")
+    ]
+    return reply.NeutralRequest(
         body=body,
         digest=digest,
         model=body["model"],
         stream=bool(body.get("stream")),
-        said=(ScriptMessage("user", given),) if isinstance(given, str) else tuple(_said(objects(given))),
+        said=(ScriptMessage("user", given),) if isinstance(given, str) else tuple(_iter_messages(reply.list_objects(given))),
         system="\n".join(filter(None, system)),
-        tools=tuple(str(tool.get("name") or tool["type"]) for tool in objects(body.get("tools"))),
-        tokens=tokens(len(raw)),
-        cached=tokens(len(dumps([body.get("tools"), body.get("instructions")]))),
+        tools=tuple(str(tool.get("name") or tool["type"]) for tool in reply.list_objects(body.get("tools"))),
+        tokens=reply.count_tokens(len(raw)),
+        cached=reply.count_tokens(len(reply.dumps([body.get("tools"), body.get("instructions")]))),
     )
 
 
-def _text(item: Json) -> str:
-    return text_of(item.get("content"), "input_text", "output_text")
+def _join(item: reply.Json) -> str:
+    return reply.join_text(item.get("content"), "input_text", "output_text")
 
 
-def _said(given: list[Json]) -> Iterator[ScriptMessage]:
+def _iter_messages(given: list[reply.Json]) -> Iterator[ScriptMessage]:
     """The items as messages. Calls of one answer stay one although a client puts each output right behind its call."""
     answer = ""
     for item in given:
-        kind = kind_of(item)
+        kind = get_kind(item)
         if kind in CALLS.values():
-            yield ScriptMessage("tool", text_of(item["output"], "input_text", "output_text"))
+            yield ScriptMessage("tool", reply.join_text(item["output"], "input_text", "output_text"))
         elif kind == "message" and item["role"] == "user":
-            yield ScriptMessage("user", _text(item))
+            yield ScriptMessage("user", _join(item))
         elif kind in CALLS:
             ours = _OURS.fullmatch(item["call_id"])
             if ours is None or ours[1] != answer:
                 yield ScriptMessage("assistant")
             answer = ours[1] if ours is not None else ""
         elif kind in ANSWERS or (kind == "message" and item["role"] == "assistant"):
-            yield ScriptMessage("assistant", _text(item))
+            yield ScriptMessage("assistant", _join(item))
 
 
-def _usage(asked: NeutralRequest, output: int, thought: int) -> Json:
+def _build_usage(asked: reply.NeutralRequest, output: int, thought: int) -> reply.Json:
     cached = 0 if asked.is_first else min(asked.cached, asked.tokens)
     return {
         "input_tokens": asked.tokens,
@@ -232,15 +226,17 @@ def _usage(asked: NeutralRequest, output: int, thought: int) -> Json:
     }
 
 
-def _response(asked: NeutralRequest, status: str, output: list[Json], made: list[ReplyBlock], stop: str = "end") -> Json:
+def _build_response(
+    asked: reply.NeutralRequest, status: str, output: list[reply.Json], made: list[reply.ReplyBlock], stop: str = "end"
+) -> reply.Json:
     body = asked.body
     done = status != "in_progress"
-    thought = sum(len(block.text) for block in made if block.kind is ThoughtPiece)
+    thought = sum(len(block.text) for block in made if block.kind is reply.ThoughtPiece)
     length = sum(len(block.text) for block in made)
     return {
-        "id": asked.id("resp_"),
+        "id": asked.make_id("resp_"),
         "object": "response",
-        "created_at": CREATED,
+        "created_at": reply.CREATED,
         "status": status,
         "background": False,
         "error": None,
@@ -260,123 +256,123 @@ def _response(asked: NeutralRequest, status: str, output: list[Json], made: list
         "tools": body.get("tools") or [],
         "top_p": body.get("top_p", 1.0),
         "truncation": "disabled",
-        "usage": _usage(asked, tokens(length), tokens(thought) if thought else 0) if done else None,
+        "usage": _build_usage(asked, reply.count_tokens(length), reply.count_tokens(thought) if thought else 0) if done else None,
         "user": None,
         "metadata": body.get("metadata") or {},
     }
 
 
-def whole(asked: NeutralRequest, made: list[ReplyBlock], stop: str) -> Json:
-    output = [_item(asked, number, block, "completed") for number, block in enumerate(made)]
-    return _response(asked, "incomplete" if stop in _INCOMPLETE else "completed", output, made, stop)
+def build_answer(asked: reply.NeutralRequest, made: list[reply.ReplyBlock], stop: str) -> reply.Json:
+    output = [_build_item(asked, number, block, "completed") for number, block in enumerate(made)]
+    return _build_response(asked, "incomplete" if stop in _INCOMPLETE else "completed", output, made, stop)
 
 
-def _item(asked: NeutralRequest, number: int, block: ReplyBlock, status: str) -> Json:
+def _build_item(asked: reply.NeutralRequest, number: int, block: reply.ReplyBlock, status: str) -> reply.Json:
     """An item of the output: as it begins (`in_progress`, and the block is empty), or whole."""
     begins = status == "in_progress"
-    if block.kind is TextPiece:
-        content = [] if begins else [_part(block.text)]
-        return {"id": asked.id("msg_", number), "type": "message", "status": status, "role": "assistant", "content": content}
-    if block.kind is ThoughtPiece:
+    if block.kind is reply.TextPiece:
+        content = [] if begins else [_build_part(block.text)]
+        return {"id": asked.make_id("msg_", number), "type": "message", "status": status, "role": "assistant", "content": content}
+    if block.kind is reply.ThoughtPiece:
         summary = [] if begins else [{"type": "summary_text", "text": block.text}]
-        item: Json = {"id": asked.id("rs_", number), "type": "reasoning", "summary": summary}
-        if _SEALED in items(asked.body.get("include")):
-            item["encrypted_content"] = "" if begins else sealed(block.text)
+        item: reply.Json = {"id": asked.make_id("rs_", number), "type": "reasoning", "summary": summary}
+        if _SEALED in reply.as_list(asked.body.get("include")):
+            item["encrypted_content"] = "" if begins else seal_thought(block.text)
         return item
-    called = {"call_id": asked.id("call_", block.number), "name": block.name}
+    called = {"call_id": asked.make_id("call_", block.number), "name": block.name}
     if _is_custom(asked, block.name):
-        return {"id": asked.id("ctc_", number), "type": "custom_tool_call", "status": status, **called, "input": block.text}
-    return {"id": asked.id("fc_", number), "type": "function_call", "status": status, **called, "arguments": block.text}
+        return {"id": asked.make_id("ctc_", number), "type": "custom_tool_call", "status": status, **called, "input": block.text}
+    return {"id": asked.make_id("fc_", number), "type": "function_call", "status": status, **called, "arguments": block.text}
 
 
-def _part(text: str) -> Json:
+def _build_part(text: str) -> reply.Json:
     return {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
 
 
-def _is_custom(asked: NeutralRequest, name: str) -> bool:
+def _is_custom(asked: reply.NeutralRequest, name: str) -> bool:
     """A tool that takes a text as it is, such as the `apply_patch` of Codex."""
-    return any(tool.get("type") == "custom" and tool.get("name") == name for tool in objects(asked.body.get("tools")))
+    return any(tool.get("type") == "custom" and tool.get("name") == name for tool in reply.list_objects(asked.body.get("tools")))
 
 
-class ResponsesEvents(Encoder):
+class ResponsesEvents(reply.Encoder):
     """response.created, response.in_progress, { output_item.added, …, output_item.done }*, response.completed; all are numbered."""
 
-    def __init__(self, asked: NeutralRequest, stop: str) -> None:
+    def __init__(self, asked: reply.NeutralRequest, stop: str) -> None:
         super().__init__(asked, stop)
         self._sent = 0
-        self._gathered = BlockBuilder()
-        self._output: list[Json] = []
-        self._where: Json = {}
-        self._last: tuple[Content | None, bytes, bytes] = (None, b"", b"")
+        self._gathered = reply.BlockBuilder()
+        self._output: list[reply.Json] = []
+        self._where: reply.Json = {}
+        self._last: tuple[reply.Content | None, bytes, bytes] = (None, b"", b"")
 
-    def _event(self, kind: str, fields: Json) -> bytes:
-        event = b"event: %s\ndata: %s\n\n" % (kind.encode(), dumps({"type": kind, "sequence_number": self._sent, **fields}))
+    def _encode_event(self, kind: str, fields: reply.Json) -> bytes:
+        event = b"event: %s\ndata: %s\n\n" % (kind.encode(), reply.dumps({"type": kind, "sequence_number": self._sent, **fields}))
         self._sent += 1
         return event
 
     def begin(self) -> Iterator[bytes]:
-        response = _response(self.asked, "in_progress", [], [])
-        yield self._event("response.created", {"response": response})
-        yield self._event("response.in_progress", {"response": response})
+        response = _build_response(self.asked, "in_progress", [], [])
+        yield self._encode_event("response.created", {"response": response})
+        yield self._encode_event("response.in_progress", {"response": response})
 
-    def open(self, piece: Content) -> Iterator[bytes]:
+    def open(self, piece: reply.Content) -> Iterator[bytes]:
         number = len(self._output)
-        name, call = (piece.name, piece.number) if isinstance(piece, CallPiece) else ("", 0)
-        item = _item(self.asked, number, ReplyBlock(type(piece), "", name, call), "in_progress")
+        name, call = (piece.name, piece.number) if isinstance(piece, reply.CallPiece) else ("", 0)
+        item = _build_item(self.asked, number, reply.ReplyBlock(type(piece), "", name, call), "in_progress")
         self._where = {"item_id": item["id"], "output_index": number}
         self._last = (None, b"", b"")
-        yield self._event("response.output_item.added", {"output_index": number, "item": item})
-        if isinstance(piece, TextPiece):
+        yield self._encode_event("response.output_item.added", {"output_index": number, "item": item})
+        if isinstance(piece, reply.TextPiece):
             self._where["content_index"] = 0
-            yield self._event("response.content_part.added", {**self._where, "part": _part("")})
-        elif isinstance(piece, ThoughtPiece):
+            yield self._encode_event("response.content_part.added", {**self._where, "part": _build_part("")})
+        elif isinstance(piece, reply.ThoughtPiece):
             self._where["summary_index"] = 0
-            yield self._event(
+            yield self._encode_event(
                 "response.reasoning_summary_part.added", {**self._where, "part": {"type": "summary_text", "text": ""}}
             )
         else:
             self._gathered.add(piece)
-            yield from self._arguments(piece)
+            yield from self._encode_arguments(piece)
 
-    def _arguments(self, call: CallPiece) -> Iterator[bytes]:
+    def _encode_arguments(self, call: reply.CallPiece) -> Iterator[bytes]:
         custom = _is_custom(self.asked, call.name)
         kind, field = ("custom_tool_call_input", "input") if custom else ("function_call_arguments", "arguments")
         for start in range(0, len(call.text), _ARGUMENTS):
-            yield self._event(f"response.{kind}.delta", {**self._where, "delta": call.text[start : start + _ARGUMENTS]})
-        yield self._event(f"response.{kind}.done", {**self._where, field: call.text})
+            yield self._encode_event(f"response.{kind}.delta", {**self._where, "delta": call.text[start : start + _ARGUMENTS]})
+        yield self._encode_event(f"response.{kind}.done", {**self._where, field: call.text})
 
-    def delta(self, piece: Content) -> bytes:
+    def encode_delta(self, piece: reply.Content) -> bytes:
         self._gathered.add(piece)
         if piece is not self._last[0]:  # what repeats is encoded once, but for its number
-            kind = b"response.output_text.delta" if isinstance(piece, TextPiece) else b"response.reasoning_summary_text.delta"
-            more: Json = {"logprobs": []} if isinstance(piece, TextPiece) else {}
+            kind = b"response.output_text.delta" if isinstance(piece, reply.TextPiece) else b"response.reasoning_summary_text.delta"
+            more: reply.Json = {"logprobs": []} if isinstance(piece, reply.TextPiece) else {}
             before = b'event: %s\ndata: {"type":"%s","sequence_number":' % (kind, kind)
-            self._last = (piece, before, b",%s\n\n" % dumps({**self._where, "delta": piece.text, **more})[1:])
+            self._last = (piece, before, b",%s\n\n" % reply.dumps({**self._where, "delta": piece.text, **more})[1:])
         self._sent += 1
         return b"%s%d%s" % (self._last[1], self._sent - 1, self._last[2])
 
     def close(self) -> Iterator[bytes]:
         self._gathered.close()
         block = self._gathered.blocks[-1]
-        if block.kind is TextPiece:
-            yield self._event("response.output_text.done", {**self._where, "text": block.text, "logprobs": []})
-            yield self._event("response.content_part.done", {**self._where, "part": _part(block.text)})
-        elif block.kind is ThoughtPiece:
+        if block.kind is reply.TextPiece:
+            yield self._encode_event("response.output_text.done", {**self._where, "text": block.text, "logprobs": []})
+            yield self._encode_event("response.content_part.done", {**self._where, "part": _build_part(block.text)})
+        elif block.kind is reply.ThoughtPiece:
             part = {"type": "summary_text", "text": block.text}
-            yield self._event("response.reasoning_summary_text.done", {**self._where, "text": block.text})
-            yield self._event("response.reasoning_summary_part.done", {**self._where, "part": part})
-        item = _item(self.asked, len(self._output), block, "completed")
-        yield self._event("response.output_item.done", {"output_index": len(self._output), "item": item})
+            yield self._encode_event("response.reasoning_summary_text.done", {**self._where, "text": block.text})
+            yield self._encode_event("response.reasoning_summary_part.done", {**self._where, "part": part})
+        item = _build_item(self.asked, len(self._output), block, "completed")
+        yield self._encode_event("response.output_item.done", {"output_index": len(self._output), "item": item})
         self._output.append(item)
 
     def end(self) -> Iterator[bytes]:
         status = "incomplete" if self.stop in _INCOMPLETE else "completed"
-        response = _response(self.asked, status, self._output, self._gathered.blocks, self.stop)
-        yield self._event(f"response.{status}", {"response": response})
+        response = _build_response(self.asked, status, self._output, self._gathered.blocks, self.stop)
+        yield self._encode_event(f"response.{status}", {"response": response})
 
 
-def broken(status: int, text: str, sent: int) -> bytes:
-    told = chat_api.error(status, text)["error"]
+def encode_error(status: int, text: str, sent: int) -> bytes:
+    told = chat_api.build_error(status, text)["error"]
     event = {
         "type": "error",
         "code": told["code"] or told["type"],
@@ -384,16 +380,16 @@ def broken(status: int, text: str, sent: int) -> bytes:
         "param": None,
         "sequence_number": sent,
     }
-    return b"event: error\ndata: %s\n\n" % dumps(event)
+    return b"event: error\ndata: %s\n\n" % reply.dumps(event)
 
 
-API = Api(
+API = reply.Api(
     name="openai-responses",
     read=read,
     encoder=ResponsesEvents,
-    whole=whole,
-    error=chat_api.error,
-    broken=broken,
+    whole=build_answer,
+    error=chat_api.build_error,
+    broken=encode_error,
     malformed=b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":\n\n',
     request_id="x-request-id",
 )

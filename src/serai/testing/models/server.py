@@ -17,26 +17,12 @@ from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from serai.agents.models.model_script import Cut, Fail, Hang, Malformed, Wait
+from serai.agents.models.parrot import Cut, Fail, Hang, Malformed, Wait
 from serai.errors import Closed
 from serai.limits import KIB, MIB, Limits
 from serai.model.provider import Cost, Model
-from serai.testing.models import chat_api, messages_api, responses_api
+from serai.testing.models import chat_api, messages_api, reply, responses_api
 from serai.testing.models.connection import Connection, Headers, Owner, Received
-from serai.testing.models.reply import (
-    NONE,
-    Api,
-    BadRequest,
-    BlockBuilder,
-    Control,
-    Fault,
-    NeutralRequest,
-    ScriptedReply,
-    answered,
-    dumps,
-    faulted,
-    huge,
-)
 
 APIS = (messages_api.API, chat_api.API, responses_api.API)
 MODELS = ("fake-1", "fake-small-1")
@@ -46,7 +32,7 @@ KEY_HEADERS = ("x-api-key", "authorization", "x-goog-api-key", "api-key")
 
 
 class Route(NamedTuple):
-    api: Api
+    api: reply.Api
     what: Literal["answer", "count", "models"]
 
 
@@ -59,7 +45,7 @@ _ROUTES: dict[tuple[str, str], Route] = {
 }
 
 
-def route_of(method: str, path: str, headers: Mapping[str, str]) -> Route | None:
+def find_route(method: str, path: str, headers: Mapping[str, str]) -> Route | None:
     """Two APIs list their models at one path: Anthropic's clients tell its version."""
     found = _ROUTES.get((method, path))
     if found is not None and found.what == "models" and "anthropic-version" in headers:
@@ -67,7 +53,7 @@ def route_of(method: str, path: str, headers: Mapping[str, str]) -> Route | None
     return found
 
 
-def api_of(path: str, headers: Mapping[str, str]) -> Api:
+def guess_api(path: str, headers: Mapping[str, str]) -> reply.Api:
     """Who complains about a request that nobody answers."""
     return messages_api.API if "anthropic-version" in headers or path.startswith("/v1/messages") else chat_api.API
 
@@ -89,7 +75,7 @@ class ServerContext(NamedTuple):
     limits: Limits
 
 
-def decoded(body: bytes | bytearray) -> Any:
+def decode_body(body: bytes | bytearray) -> Any:
     """The JSON of a request; None where it is none."""
     try:
         return msgspec.json.decode(body)
@@ -98,15 +84,15 @@ def decoded(body: bytes | bytearray) -> Any:
 
 
 class Exchange:
-    def __init__(self, context: ServerContext, connection: Connection, received: Received, body: Any, fault: Fault) -> None:
+    def __init__(self, context: ServerContext, connection: Connection, received: Received, body: Any, fault: reply.Fault) -> None:
         self._context = context
         self._connection = connection
         self._received = received
         self._body = body
         self._fault = fault
         self._path = received.target.partition("?")[0]
-        self._route = route_of(received.method, self._path, received.headers)
-        self._api = self._route.api if self._route is not None else api_of(self._path, received.headers)
+        self._route = find_route(received.method, self._path, received.headers)
+        self._api = self._route.api if self._route is not None else guess_api(self._path, received.headers)
         self._digest = hashlib.sha256(self._path.encode() + b"\n" + received.body).hexdigest()
         self._id = f"req_{self._digest[:24]}"
         self._headers: Headers = [(self._api.request_id, self._id)]
@@ -118,7 +104,7 @@ class Exchange:
             case "close":
                 self._connection.cut()
             case "endless":
-                await self._endless()
+                await self._send_endless()
             case "status":
                 self._headers += self._fault.headers
                 await self._fail(Fail(self._fault.status, self._fault.retry_after), body=self._fault.body)
@@ -128,68 +114,68 @@ class Exchange:
     async def _reply(self) -> None:
         context, headers = self._context, self._received.headers
         if self._route is None:
-            error = BadRequest(f"there is no {self._received.method} {self._path} here")
+            error = reply.ApiRefusal(f"there is no {self._received.method} {self._path} here")
             await self._fail(Fail(404, text=error.message), error)
         elif context.key and not has_key(headers, context.key):
             await self._fail(
                 Fail(401, text="invalid x-api-key" if self._api is messages_api.API else "Incorrect API key provided.")
             )
         elif self._route.what == "models":
-            listed = messages_api.models if self._api is messages_api.API else chat_api.models
-            await self._respond(dumps(listed(MODELS)))
+            listed = messages_api.list_models if self._api is messages_api.API else chat_api.list_models
+            await self._respond(reply.dumps(listed(MODELS)))
         else:
             try:
                 await self._fulfil()
-            except BadRequest as error:
+            except reply.ApiRefusal as error:
                 await self._fail(Fail(400, text=error.message), error)
 
     async def _fulfil(self) -> None:
         assert self._route is not None
         if not isinstance(self._body, dict):
-            raise BadRequest("The request body is not valid JSON, or no object.")
+            raise reply.ApiRefusal("The request body is not valid JSON, or no object.")
         raw = bytes(self._received.body)
         if self._route.what == "count":
-            await self._respond(dumps(messages_api.count(self._body, raw)))
+            await self._respond(reply.dumps(messages_api.build_count(self._body, raw)))
             return
         asked = self._api.read(self._body, raw, self._digest)
         self._check_window(asked)
-        answer = answered(asked)
+        answer = reply.build_reply(asked)
         if self._fault.kind == "huge":
-            answer = ScriptedReply(huge(self._fault))
+            answer = reply.ScriptedReply(reply.make_huge_text(self._fault))
         if answer.failure is not None:
             await self._fail(answer.failure)
         elif asked.stream:
             await self._stream(asked, answer)
         else:
-            await self._whole(asked, answer)
+            await self._send_whole(asked, answer)
 
-    def _check_window(self, asked: NeutralRequest) -> None:
+    def _check_window(self, asked: reply.NeutralRequest) -> None:
         most = self._context.window
         if not most or asked.tokens <= most:
             return
         if self._api is messages_api.API:
-            raise BadRequest(f"prompt is too long: {asked.tokens} tokens > {most} maximum")
+            raise reply.ApiRefusal(f"prompt is too long: {asked.tokens} tokens > {most} maximum")
         text = f"This model's maximum context length is {most} tokens. However, your messages resulted in {asked.tokens} tokens."
-        raise BadRequest(text, param="messages", code="context_length_exceeded")
+        raise reply.ApiRefusal(text, param="messages", code="context_length_exceeded")
 
-    async def _fail(self, failure: Fail, why: BadRequest | None = None, *, body: bytes | None = None) -> None:
+    async def _fail(self, failure: Fail, why: reply.ApiRefusal | None = None, *, body: bytes | None = None) -> None:
         if failure.retry_after:
             self._headers.append(("retry-after", failure.retry_after))
-        told = dumps(self._api.error(failure.status, failure.text, self._id, why)) if body is None else body
+        told = reply.dumps(self._api.error(failure.status, failure.text, self._id, why)) if body is None else body
         await self._respond(told, failure.status)
 
     async def _respond(self, body: bytes, status: int = 200, *, cut: bool = False) -> None:
         await self._connection.respond(status, [("content-type", "application/json"), *self._headers], body, cut=cut)
 
-    async def _endless(self) -> None:
+    async def _send_endless(self) -> None:
         self._connection.begin(self._headers, self._fault.status)
         while True:  # a client that leaves cancels us
             await self._connection.write(b"x" * _BATCH)
 
-    async def _stream(self, asked: NeutralRequest, answer: ScriptedReply) -> None:
+    async def _stream(self, asked: reply.NeutralRequest, answer: reply.ScriptedReply) -> None:
         fault = self._fault
         error = self._api.broken(fault.status, "", fault.after)
-        events = faulted(self._api.encoder(asked, answer.stop).events(answer.pieces), fault, error)
+        events = reply.apply_fault(self._api.encoder(asked, answer.stop).encode(answer.pieces), fault, error)
         connection = self._connection
         connection.begin([*_STREAM, *self._headers])
         batch: list[bytes] = []
@@ -205,14 +191,14 @@ class Exchange:
             if batch:
                 await connection.write(b"".join(batch))
                 batch, size = [], 0
-            if not isinstance(event, bytes) and not await self._goes_on(event):
+            if not isinstance(event, bytes) and not await self._apply_control(event):
                 connection.cut()
                 return
         if batch:
             await connection.write(b"".join(batch))
         connection.end()
 
-    async def _goes_on(self, control: Control) -> bool:
+    async def _apply_control(self, control: reply.Control) -> bool:
         """Do what stands between the events; False: the connection ends here."""
         match control:
             case Wait(seconds):
@@ -226,16 +212,16 @@ class Exchange:
                     pass
         return False
 
-    async def _whole(self, asked: NeutralRequest, answer: ScriptedReply) -> None:
+    async def _send_whole(self, asked: reply.NeutralRequest, answer: reply.ScriptedReply) -> None:
         """Without a stream a cut leaves half of the body, and so does what is malformed, but as if that were all."""
-        gathered = BlockBuilder()
-        odd: set[type[Control]] = set()
-        for piece in chain(answer.pieces, self._faults_of_whole()):
+        gathered = reply.BlockBuilder()
+        odd: set[type[reply.Control]] = set()
+        for piece in chain(answer.pieces, self._list_whole_faults()):
             match piece:
                 case Cut() | Malformed():
                     odd.add(type(piece))
                 case Wait() | Hang():
-                    if not await self._goes_on(piece):
+                    if not await self._apply_control(piece):
                         self._connection.cut()
                         return
                 case _:
@@ -244,10 +230,10 @@ class Exchange:
         if self._fault.kind == "error":
             await self._fail(Fail(self._fault.status))
             return
-        body = dumps(self._api.whole(asked, gathered.blocks, answer.stop))
+        body = reply.dumps(self._api.whole(asked, gathered.blocks, answer.stop))
         await self._respond(body[: len(body) // 2] if Malformed in odd else body, cut=Cut in odd)
 
-    def _faults_of_whole(self) -> list[Control]:
+    def _list_whole_faults(self) -> list[reply.Control]:
         match self._fault.kind:
             case "cut":
                 return [Cut()]
@@ -284,12 +270,12 @@ class FakeModels:
         async with FakeModels() as server:
             client = anthropic.AsyncAnthropic(base_url=server.url, api_key="any")
 
-    The prompt says what is answered (`serai.agents.models.model_script`); `faults` say what goes wrong besides, one per request.
+    The prompt says what is answered (`serai.agents.models.parrot`); `faults` say what goes wrong besides, one per request.
     `key`: the only one that is taken. `window`: the most tokens that a request may have; 0 is no limit.
     """
 
     def __init__(
-        self, *, key: str = "", port: int = 0, faults: Iterable[Fault] = (), window: int = 0, limits: Limits | None = None
+        self, *, key: str = "", port: int = 0, faults: Iterable[reply.Fault] = (), window: int = 0, limits: Limits | None = None
     ) -> None:
         self._context = ServerContext(key, window, limits or Limits())
         self._port = port
@@ -303,7 +289,7 @@ class FakeModels:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._connection, "127.0.0.1", self._port)
+        self._listener = await loop.create_server(self._make_connection, "127.0.0.1", self._port)
         self._port = self._listener.sockets[0].getsockname()[1]
         return self
 
@@ -356,7 +342,7 @@ class FakeModels:
             cost=Cost(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75),
         )
 
-    def fault(self, *faults: Fault) -> None:
+    def fault(self, *faults: reply.Fault) -> None:
         """What goes wrong with the next requests, one each, behind those that still wait."""
         self._faults.extend(faults)
 
@@ -372,27 +358,27 @@ class FakeModels:
         finally:
             self._watchers.discard(changed)
 
-    def _changed(self) -> None:
+    def _notify_watchers(self) -> None:
         for watcher in self._watchers:
             watcher.set()
 
-    def _connection(self) -> Connection:
-        return Connection(Owner(self._came, self._left, self._answer), self._context.limits)
+    def _make_connection(self) -> Connection:
+        return Connection(Owner(self._add_connection, self._remove_connection, self._answer), self._context.limits)
 
-    def _came(self, connection: Connection) -> None:
+    def _add_connection(self, connection: Connection) -> None:
         self._connections.add(connection)
         if self._listener is None or len(self._connections) > _CONNECTIONS:
             connection.transport.abort()
         elif self._faults and self._faults[0].kind == "refuse":
             self._faults.popleft()
             connection.reset()
-        self._changed()
+        self._notify_watchers()
 
-    def _left(self, connection: Connection) -> None:
+    def _remove_connection(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self._changed()
+        self._notify_watchers()
 
-    def _see(self, received: Received, body: Any) -> None:
+    def _record_request(self, received: Received, body: Any) -> None:
         path, _, query = received.target.partition("?")
         headers = {name: _MASK if name in KEY_HEADERS else value for name, value in received.headers.items()}
         query = _KEY.sub(_MASK, query)
@@ -400,16 +386,16 @@ class FakeModels:
         self._seen_bytes += len(received.body)
         while len(self.requests) > _SEEN or (self._seen_bytes > _SEEN_BYTES and len(self.requests) > 1):
             self._seen_bytes -= self.requests.popleft().size
-        self._changed()
+        self._notify_watchers()
 
     async def _answer(self, connection: Connection, received: Received) -> None:
-        body = decoded(received.body)
-        self._see(received, body)
-        fault = self._faults.popleft() if self._faults else NONE
+        body = decode_body(received.body)
+        self._record_request(received, body)
+        fault = self._faults.popleft() if self._faults else reply.NONE
         self.open += 1
-        self._changed()
+        self._notify_watchers()
         try:
             await Exchange(self._context, connection, received, body, fault).run()
         finally:
             self.open -= 1
-            self._changed()
+            self._notify_watchers()

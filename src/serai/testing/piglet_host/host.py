@@ -14,23 +14,8 @@ from typing import Any, Literal, Self
 
 import yaml
 
-from serai.testing.guest_process import GuestProcess, Misbehaved, StrictHost, ambient, with_python
-from serai.testing.piglet_host.messages import (
-    ANSWERS,
-    LATER,
-    LONGEST,
-    NOTIFICATIONS,
-    REGISTER,
-    REQUESTS,
-    RESULTS,
-    Flaws,
-    HostError,
-    Message,
-    is_id,
-    parsed,
-    read,
-    texts,
-)
+from serai.testing.guest_process import GuestProcess, Misbehaved, StrictHost, copy_environ, with_python
+from serai.testing.piglet_host import messages as wire
 
 Transport = Literal["fd", "stdio"]
 _INTERPRETERS = {"bun": ["bun", "run"], "node": ["node"], "deno": ["deno", "run", "--allow-all"], "python": ["python3"]}
@@ -38,7 +23,7 @@ _INTERPRETERS = {"bun": ["bun", "run"], "node": ["node"], "deno": ["deno", "run"
 _ON_FD = 'noise=$1; shift; exec 3<&0 4>&1 </dev/null >>"$noise"; exec "$@"'
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
     """What `manifest.yaml` says (spec piglet 1.3)."""
     file = folder / "manifest.yaml"
     try:
@@ -54,7 +39,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def argv_of(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+def build_argv(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """The command line of a runtime (spec piglet 1.4)."""
     runtime, entry = manifest["runtime"], manifest.get("entry") or ""
     if runtime in _INTERPRETERS:
@@ -106,7 +91,7 @@ class PigletHost(StrictHost):
         path: Path | str,
         *,
         transport: Transport = "fd",
-        answers: Mapping[str, object | Callable[[Message], object]] | None = None,
+        answers: Mapping[str, object | Callable[[wire.Message], object]] | None = None,
         environ: Mapping[str, str] | None = None,
         cwd: Path | str | None = None,
         config_dir: Path | str | None = None,
@@ -114,33 +99,33 @@ class PigletHost(StrictHost):
         patience: float = 30.0,  # for what is expected to happen: a busy machine is no failure
         strict: bool = True,
     ) -> None:
-        self.environ = with_python(ambient() if environ is None else environ)
+        self.environ = with_python(copy_environ() if environ is None else environ)
         path = Path(os.path.abspath(path))
         self.folder = path if path.is_dir() else path.parent
         if path.suffix == ".py":
             self.manifest: Mapping[str, Any] = {"name": path.stem, "runtime": "python", "entry": path.name}
         else:
-            self.manifest = manifest_of(self.folder)
+            self.manifest = read_manifest(self.folder)
         self.name: str = self.manifest["name"]
         self.cwd, self.config_dir = str(cwd or self.folder), Path(config_dir or self.folder)
         self.transport, self.protocol, self.patience, self.strict = transport, protocol, patience, strict
         self.scripted = dict(answers or {})
         self.about: object = None  # the result of initialize
-        self.tools: dict[str, Message] = {}
-        self.commands: dict[str, Message] = {}
-        self.seen: list[Message] = []  # every message of the extension, in order
-        self.heard: list[Message] = []  # notifications that `hear` has not taken yet
-        self.asked: dict[object, Message] = {}  # its requests that have no answer yet, by id
+        self.tools: dict[str, wire.Message] = {}
+        self.commands: dict[str, wire.Message] = {}
+        self.seen: list[wire.Message] = []  # every message of the extension, in order
+        self.heard: list[wire.Message] = []  # notifications that `hear` has not taken yet
+        self.asked: dict[object, wire.Message] = {}  # its requests that have no answer yet, by id
         self.cancelled: list[object] = []  # ids of its requests that it has taken back
-        self.answers: dict[int, Message] = {}
-        self.deltas: dict[int, list[Message]] = {}  # by request id
+        self.answers: dict[int, wire.Message] = {}
+        self.deltas: dict[int, list[wire.Message]] = {}  # by request id
         self.flaws: list[str] = []
         self._open: dict[int, str] = {}
         self._subscriptions: dict[int, str] = {}
         self._last = 0
 
     def __enter__(self) -> Self:
-        argv = argv_of(self.folder, self.manifest)
+        argv = build_argv(self.folder, self.manifest)
         try:
             self.process = PigletProcess(argv, cwd=self.folder, environ=self.environ, transport=self.transport)
         except OSError as error:
@@ -164,7 +149,7 @@ class PigletHost(StrictHost):
     def tool_text(self, name: str, args: object = None) -> str:
         """Call a tool that must not fail; the texts of its result."""
         result = self.execute_tool(name, args)
-        text = "\n".join(texts(result))
+        text = "\n".join(wire.extract_texts(result))
         if result.get("isError"):
             self._complain(f"{name} answered with an error: {text}")
         return text
@@ -191,10 +176,10 @@ class PigletHost(StrictHost):
     def transform(self, input: str) -> Any:
         return self.call("inputTransformer/transform", {"input": input})
 
-    def compact(self, messages: list[Message]) -> Any:
+    def compact(self, messages: list[wire.Message]) -> Any:
         return self.call("compact/execute", {"messages": messages})
 
-    def stream(self, **params: object) -> tuple[list[Message], Any]:
+    def stream(self, **params: object) -> tuple[list[wire.Message], Any]:
         """Ask a provider; its deltas and its result. The request id is another than that of the envelope (spec piglet 2.3)."""
         self._last += 1
         request, model = self._last, {"id": "m1", "name": "M One", "api": "acme", "provider": "acme"}
@@ -202,27 +187,27 @@ class PigletHost(StrictHost):
         result = self.call("provider/stream", usual | params)
         return self.deltas.pop(request, []), result
 
-    def registered(self, method: str) -> list[Message]:
+    def registered(self, method: str) -> list[wire.Message]:
         """The params of all registrations of a kind, such as `register/tool`, as they came."""
-        return [read(method, message.get("params")) for message in self.seen if message.get("method") == method]
+        return [wire.read_params(method, message.get("params")) for message in self.seen if message.get("method") == method]
 
-    def hear(self, method: str) -> Message:
+    def hear(self, method: str) -> wire.Message:
         """Take the params of the oldest notification of a method, such as `showMessage`; wait for it."""
         while not (found := [message for message in self.heard if message["method"] == method]):
-            self._take(self._line(method))
+            self._handle_line(self._read_line(method))
         self.heard.remove(found[0])
         return found[0].get("params") or {}
 
-    def hear_request(self, method: str) -> Message:
+    def hear_request(self, method: str) -> wire.Message:
         """Wait for a request of the extension that has no answer yet (`LATER`); the message."""
         while not (found := [message for message in self.asked.values() if message["method"] == method]):
-            self._take(self._line(method))
+            self._handle_line(self._read_line(method))
         return found[0]
 
     def hear_cancel(self, id: object) -> None:
         """Wait until the extension takes this request of its own back."""
         while id not in self.cancelled:
-            self._take(self._line(f"$/cancelRequest for {id!r}"))
+            self._handle_line(self._read_line(f"$/cancelRequest for {id!r}"))
 
     # -- as bare as the wire ---------------------------------------------------------------------------------------------------
 
@@ -230,7 +215,7 @@ class PigletHost(StrictHost):
         """Ask, and wait; the result. An error is a `HostError` with its code and message."""
         answer = self.answer(self.ask(method, params))
         if "error" in answer:
-            raise HostError(answer["error"]["code"], answer["error"]["message"])
+            raise wire.HostError(answer["error"]["code"], answer["error"]["message"])
         return answer.get("result")
 
     def ask(self, method: str, params: object = None) -> int:
@@ -240,10 +225,10 @@ class PigletHost(StrictHost):
         self.send(id=self._last, method=method, **({} if params is None else {"params": params}))
         return self._last
 
-    def answer(self, id: int) -> Message:
+    def answer(self, id: int) -> wire.Message:
         """Wait for the answer to a request; the whole message."""
         while id not in self.answers:
-            self._take(self._line(f"answer to {self._open[id]}"))
+            self._handle_line(self._read_line(f"answer to {self._open[id]}"))
         return self.answers[id]
 
     def notify(self, method: str, params: object = None) -> None:
@@ -252,7 +237,7 @@ class PigletHost(StrictHost):
     def cancel(self, id: int) -> None:
         self.notify("$/cancelRequest", {"id": id})
 
-    def reply(self, message: Message, result: object = None, *, error: HostError | None = None) -> None:
+    def reply(self, message: wire.Message, result: object = None, *, error: wire.HostError | None = None) -> None:
         """Answer a request of the extension; what it has taken back it may be answered all the same."""
         del self.asked[message["id"]]
         told = {"result": result} if error is None else {"error": {"code": error.code, "message": error.message}}
@@ -270,8 +255,8 @@ class PigletHost(StrictHost):
 
     def send(self, **members: object) -> None:
         line = json.dumps({"jsonrpc": "2.0", **members}, ensure_ascii=False).encode()
-        if len(line) > LONGEST:
-            raise ValueError(f"a line of {len(line)} bytes: nobody reads more than {LONGEST}")
+        if len(line) > wire.LONGEST:
+            raise ValueError(f"a line of {len(line)} bytes: nobody reads more than {wire.LONGEST}")
         self.write(line + b"\n")
 
     # -- the end ---------------------------------------------------------------------------------------------------------------
@@ -300,9 +285,9 @@ class PigletHost(StrictHost):
 
     def wait(self) -> int:
         """Read on until it ends; the exit status."""
-        while (line := self._line("end", ends=True)) is not None:
-            self._take(line)
-        return self._exit_status()
+        while (line := self._read_line("end", ends=True)) is not None:
+            self._handle_line(line)
+        return self._wait_for_exit()
 
     @property
     def who(self) -> str:
@@ -315,12 +300,12 @@ class PigletHost(StrictHost):
 
     # -- within ----------------------------------------------------------------------------------------------------------------
 
-    def _take(self, line: bytes | None) -> None:
-        message = parsed(line or b"")
-        if len(line or b"") > LONGEST + 1:
-            self._wrong(f"a line of {len(line or b'') - 1} bytes, and no host reads more than {LONGEST}")
+    def _handle_line(self, line: bytes | None) -> None:
+        message = wire.parse_message(line or b"")
+        if len(line or b"") > wire.LONGEST + 1:
+            self._report_flaw(f"a line of {len(line or b'') - 1} bytes, and no host reads more than {wire.LONGEST}")
         elif message is None:
-            self._wrong("the wire carries JSON-RPC only")
+            self._report_flaw("the wire carries JSON-RPC only")
         else:
             self.seen.append(message)
             if not message.get("method"):
@@ -330,32 +315,32 @@ class PigletHost(StrictHost):
             else:
                 self._take_request(message)
 
-    def _take_answer(self, message: Message) -> None:
+    def _take_answer(self, message: wire.Message) -> None:
         id = message["id"]
-        if not is_id(id) or id not in self._open:
-            return self._wrong(f"an answer to {id!r}, which nobody asked for")
+        if not wire.is_id(id) or id not in self._open:
+            return self._report_flaw(f"an answer to {id!r}, which nobody asked for")
         if id in self.answers:
-            return self._wrong(f"answered {id} twice")
+            return self._report_flaw(f"answered {id} twice")
         error = message.get("error")
         if error is not None:
-            if not isinstance(error, dict) or not is_id(error.get("code")) or not isinstance(error.get("message"), str):
-                self._wrong("an error needs code (an integer) and message (a string)")
+            if not isinstance(error, dict) or not wire.is_id(error.get("code")) or not isinstance(error.get("message"), str):
+                self._report_flaw("an error needs code (an integer) and message (a string)")
         elif "result" not in message:
-            self._wrong("an answer needs result or error")
-        elif (method := self._open[id]) in RESULTS:
-            self._judge(Flaws.of_result(method, message["result"]))
+            self._report_flaw("an answer needs result or error")
+        elif (method := self._open[id]) in wire.RESULTS:
+            self._judge(wire.Flaws.from_result(method, message["result"]))
         self.answers[id] = {key: value for key, value in message.items() if key != "error" or value is not None}
         return None
 
-    def _take_notification(self, message: Message) -> None:
+    def _take_notification(self, message: wire.Message) -> None:
         method, params = message["method"], message.get("params")
-        if method not in NOTIFICATIONS:
-            return self._wrong(f"no notification of the protocol: {method}")
-        flaws = Flaws.of_params(method, params)
+        if method not in wire.NOTIFICATIONS:
+            return self._report_flaw(f"no notification of the protocol: {method}")
+        flaws = wire.Flaws.from_params(method, params)
         self._judge(flaws)
         if flaws.wrong:
             return None
-        told = read(method, params)
+        told = wire.read_params(method, params)
         match method:
             case "register/tool":
                 self.tools[told["name"]] = told  # the last one wins (spec piglet 3)
@@ -365,46 +350,46 @@ class PigletHost(StrictHost):
                 self.deltas.setdefault(told["requestId"], []).append(told)
             case "$/cancelRequest":
                 self.cancelled.append(told.get("id"))
-        if method not in REGISTER:
+        if method not in wire.REGISTER:
             self.heard.append(message)
         return None
 
-    def _take_request(self, message: Message) -> None:
+    def _take_request(self, message: wire.Message) -> None:
         id, method, params = message["id"], message["method"], message.get("params") or {}
-        if not is_id(id):
-            return self._wrong(f"the id {id!r} is no integer: piglet drops such a request")
+        if not wire.is_id(id):
+            return self._report_flaw(f"the id {id!r} is no integer: piglet drops such a request")
         if id in self.asked:
-            self._wrong(f"a second request under the id {id}, while the first is open")
+            self._report_flaw(f"a second request under the id {id}, while the first is open")
         self.asked[id] = message
-        if method not in REQUESTS:
-            self._wrong(f"no request of the protocol: {method}")
-            return self.reply(message, error=HostError(-32601, f"method not found: {method}"))
-        flaws = Flaws.of_params(method, params)
+        if method not in wire.REQUESTS:
+            self._report_flaw(f"no request of the protocol: {method}")
+            return self.reply(message, error=wire.HostError(-32601, f"method not found: {method}"))
+        flaws = wire.Flaws.from_params(method, params)
         self._judge(flaws)
         if flaws.wrong:
-            return self.reply(message, error=HostError(-32602, f"invalid params: {flaws.wrong[0]}"))
+            return self.reply(message, error=wire.HostError(-32602, f"invalid params: {flaws.wrong[0]}"))
         try:
-            result = self._served(method, params)
-        except HostError as error:
+            result = self._compute_result(method, params)
+        except wire.HostError as error:
             return self.reply(message, error=error)
-        if isinstance(result, HostError):
+        if isinstance(result, wire.HostError):
             self.reply(message, error=result)
-        elif result is not LATER:
+        elif result is not wire.LATER:
             self.reply(message, result)
         return None
 
-    def _served(self, method: str, params: Message) -> object:
+    def _compute_result(self, method: str, params: wire.Message) -> object:
         if method in self.scripted:
             scripted = self.scripted[method]
             return scripted(params) if callable(scripted) else scripted
-        usual = ANSWERS[method]
+        usual = wire.ANSWERS[method]
         return usual(self, params) if callable(usual) else usual
 
-    def _judge(self, flaws: Flaws) -> None:
+    def _judge(self, flaws: wire.Flaws) -> None:
         if flaws.wrong or flaws.odd:
-            self._wrong("; ".join([*flaws.wrong, *flaws.odd]))
+            self._report_flaw("; ".join([*flaws.wrong, *flaws.odd]))
 
-    def _wrong(self, why: str) -> None:
+    def _report_flaw(self, why: str) -> None:
         self.flaws.append(why)
         if self.strict:
             self._complain(why)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from serai.testing.zot_host import is_base64, no_json
+from serai.testing.zot_host import is_base64, reject_constant
 
 Message = dict[str, Any]
 LONGEST = 4 * 1024 * 1024  # bytes of a line without its end (spec piglet 2.2)
@@ -136,18 +136,18 @@ _WORDS = {
 }
 
 
-def folded(value: Mapping[str, Any], names: Mapping[str, str]) -> Message:
+def fold_names(value: Mapping[str, Any], names: Mapping[str, str]) -> Message:
     """The fields of an object by the names of the protocol: their case does not count, and an exact match wins (FIX-4)."""
     by_case = {key.lower(): value[key] for key in value}
     return {name: value.get(name, by_case.get(name.lower())) for name in names if name in value or name.lower() in by_case}
 
 
-def read(method: str, params: object) -> Message:
+def read_params(method: str, params: object) -> Message:
     """The params of a notification or request, by the names of the protocol."""
-    return folded(params, _kinds((NOTIFICATIONS | REQUESTS)[method])) if isinstance(params, dict) else {}
+    return fold_names(params, _parse_fields((NOTIFICATIONS | REQUESTS)[method])) if isinstance(params, dict) else {}
 
 
-def _kinds(told: str) -> dict[str, str]:
+def _parse_fields(told: str) -> dict[str, str]:
     return {name: kind for name, _, kind in (word.partition(":") for word in told.split())}
 
 
@@ -158,10 +158,10 @@ class Flaws(NamedTuple):
     odd: list[str]
 
     @classmethod
-    def of_params(cls, method: str, params: object) -> Flaws:
+    def from_params(cls, method: str, params: object) -> Flaws:
         """Those of a notification or request of the protocol. Absent params are an empty object (FIX-5)."""
         flaws = cls([], [])
-        fields = flaws._object(method, {} if params is None else params, (NOTIFICATIONS | REQUESTS)[method])
+        fields = flaws._check_object(method, {} if params is None else params, (NOTIFICATIONS | REQUESTS)[method])
         level = fields.get("level")
         if isinstance(level, str) and level not in _LEVELS.get(method, (level,)):
             flaws.odd.append(f"there is no level {level!r}")
@@ -172,7 +172,7 @@ class Flaws(NamedTuple):
         return flaws
 
     @classmethod
-    def of_result(cls, method: str, result: object) -> Flaws:
+    def from_result(cls, method: str, result: object) -> Flaws:
         """Those of an answer to a request of ours."""
         flaws = cls([], [])
         if method in ("initialize", "shutdown", "command/execute"):
@@ -181,43 +181,43 @@ class Flaws(NamedTuple):
             return flaws
         if result is None and method in ("event/dispatch", "shortcut/handle"):
             return flaws
-        flaws._object(f"the result of {method}", result, RESULTS[method])
+        flaws._check_object(f"the result of {method}", result, RESULTS[method])
         return flaws
 
-    def _object(self, what: str, value: object, told: str) -> Message:
+    def _check_object(self, what: str, value: object, told: str) -> Message:
         """Its fields, looked at; none when it is no object."""
         if not isinstance(value, dict):
             self.wrong.append(f"{what} has to be an object")
             return {}
-        kinds = _kinds(told)
-        fields = folded(value, kinds)
+        kinds = _parse_fields(told)
+        fields = fold_names(value, kinds)
         for name, kind in kinds.items():
             if kind.endswith("!") and fields.get(name) in (None, ""):
                 self.wrong.append(f"{what} needs {name} ({_WORDS[kind[:-1]]})")
             elif fields.get(name) is not None and kind != "any":
-                self._look(name, fields[name], kind.removesuffix("!"))
+                self._check_field(name, fields[name], kind.removesuffix("!"))
         known = {name.lower() for name in kinds}
         self.odd.extend(f"{what} has no field {key}" for key in sorted(value) if key.lower() not in known)
         return fields
 
-    def _look(self, name: str, value: object, kind: str) -> None:
+    def _check_field(self, name: str, value: object, kind: str) -> None:
         if not _fits(value, kind):
             self.wrong.append(f"{name} is of a wrong type: {_WORDS[kind]} is wanted")
         elif kind == "blocks" and isinstance(value, list):
             for number, block in enumerate(value):
-                self._block(f"{name}[{number}]", block)
+                self._check_block(f"{name}[{number}]", block)
         elif kind == "entries" and isinstance(value, list):
             for number, entry in enumerate(value):
-                fields = self._object(f"{name}[{number}]", entry, "type:text! data:object!")
+                fields = self._check_object(f"{name}[{number}]", entry, "type:text! data:object!")
                 if fields.get("type") not in _ENTRIES:
                     self.odd.append(f"{name}[{number}] is of no known type, and left out")
         elif kind == "action":
-            fields = self._object(name, value, "type:text! payload:any")
+            fields = self._check_object(name, value, "type:text! payload:any")
             if fields.get("type") not in ACTIONS:
                 self.odd.append(f"there is no action {fields.get('type')!r}")
 
-    def _block(self, what: str, block: object) -> None:
-        fields = self._object(what, block, "type:text text:text data:text mime:text")
+    def _check_block(self, what: str, block: object) -> None:
+        fields = self._check_object(what, block, "type:text text:text data:text mime:text")
         if fields and fields.get("type") not in ("text", "image"):
             self.odd.append(f"{what} is of the type {fields.get('type')!r}, and taken for text")
         if fields.get("type") == "image" and not is_base64(fields.get("data") or ""):
@@ -239,11 +239,11 @@ def _fits(value: object, kind: str) -> bool:
     return isinstance(value, dict)
 
 
-def texts(result: Mapping[str, Any]) -> list[str]:
+def extract_texts(result: Mapping[str, Any]) -> list[str]:
     """The texts of a tool's result, whichever SDK wrote it."""
     names = {"type": "", "text": ""}
-    blocks = folded(result, {"content": ""}).get("content") or []
-    return [block["text"] for block in (folded(block, names) for block in blocks) if block.get("type") != "image"]
+    blocks = fold_names(result, {"content": ""}).get("content") or []
+    return [block["text"] for block in (fold_names(block, names) for block in blocks) if block.get("type") != "image"]
 
 
 def is_id(id: object) -> bool:
@@ -251,10 +251,10 @@ def is_id(id: object) -> bool:
     return isinstance(id, int) and not isinstance(id, bool)
 
 
-def parsed(line: bytes) -> Message | None:
+def parse_message(line: bytes) -> Message | None:
     """A line as a message of JSON-RPC; None when it is none at all."""
     try:
-        message = json.loads(line.decode(), parse_constant=no_json)
+        message = json.loads(line.decode(), parse_constant=reject_constant)
     except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) and ("method" in message or "id" in message) else None
@@ -293,13 +293,13 @@ class ServiceContext(Protocol):
     def subscribe(self, topic: str) -> int: ...
 
 
-def _tools(host: ServiceContext, _params: Params) -> dict[str, Any]:
+def _list_tools(host: ServiceContext, _params: Params) -> dict[str, Any]:
     keys = ("name", "description", "parameters", "deferred")
     tools = sorted(host.tools.values(), key=lambda tool: tool["name"])
     return {"tools": [{key: tool[key] for key in keys if key in tool} for tool in tools]}
 
 
-def _tool_defs(host: ServiceContext, _params: Params) -> dict[str, Any]:
+def _list_tool_defs(host: ServiceContext, _params: Params) -> dict[str, Any]:
     return {"tools": [{"name": name, "description": host.tools[name].get("description", "")} for name in sorted(host.tools)]}
 
 
@@ -316,7 +316,7 @@ def _activate(host: ServiceContext, params: Params) -> dict[str, Any]:
     return {}
 
 
-def _config(_host: ServiceContext, params: Params) -> dict[str, Any]:
+def _read_config(_host: ServiceContext, params: Params) -> dict[str, Any]:
     known = {"defaultModel": "acme/m1", "smallModel": "acme/m1", "agent.compactAt": 0, "agent.maxTurns": 30}
     return {"values": {key: known[key] for key in params.get("keys") or () if key in known}}
 
@@ -346,12 +346,12 @@ def _undo(_host: ServiceContext, params: Params) -> dict[str, Any]:
     raise HostError(-32604, f"no snapshot for path: {params.get('path')}")
 
 
-def _models(_host: ServiceContext, _params: Params) -> dict[str, Any]:
+def _list_models(_host: ServiceContext, _params: Params) -> dict[str, Any]:
     model = {"id": "m1", "api": "openai", "displayName": "acme/M One", "provider": "acme", "contextWindow": 8000, "current": True}
     return {"models": [model]}
 
 
-def _infos(host: ServiceContext, _params: Params) -> dict[str, Any]:
+def _list_extensions(host: ServiceContext, _params: Params) -> dict[str, Any]:
     info = {"name": host.name, "kind": "external", "runtime": host.manifest["runtime"]}
     return {"extensions": [info | ({"tools": sorted(host.tools)} if host.tools else {})]}
 
@@ -363,12 +363,12 @@ def _compact(host: ServiceContext, _params: Params) -> dict[str, Any]:
 
 
 ANSWERS: dict[str, object | Callable[[ServiceContext, Params], object]] = {
-    "host/listTools": _tools,
+    "host/listTools": _list_tools,
     "host/executeTool": _execute,
     "host/activateTool": _activate,
     "host/setToolFilter": {},
-    "host/toolDefs": _tool_defs,
-    "host/config.get": _config,
+    "host/toolDefs": _list_tool_defs,
+    "host/config.get": _read_config,
     "host/config.readExtension": {"content": ""},
     "host/auth.getKey": {"key": ""},
     "host/chat": {"text": "Greeting", "usage": _USAGE},
@@ -399,7 +399,7 @@ ANSWERS: dict[str, object | Callable[[ServiceContext, Params], object]] = {
     "host/resetSessionLeaf": {},
     "host/sessionEntryInfos": {"entries": [_ENTRY]},
     "host/sessionFullTree": {"nodes": [{**_ENTRY, "onActivePath": True, "depth": 0, "preview": "hi"}]},
-    "host/availableModels": _models,
+    "host/availableModels": _list_models,
     "host/switchModel": {},
     "host/syncModels": {"updated": 1},
     "host/writeModels": {"modelsWritten": 1},
@@ -427,7 +427,7 @@ ANSWERS: dict[str, object | Callable[[ServiceContext, Params], object]] = {
     "host/promptSections": lambda host, _params: {
         "sections": [{"title": params["title"]} for params in host.registered("register/promptSection")]
     },
-    "host/extInfos": _infos,
+    "host/extInfos": _list_extensions,
     "host/extensionsDir": lambda host, _params: {"path": str(host.config_dir.parent)},
     "host/undoSnapshots": {"snapshots": {}},
     "host/undoRestore": _undo,

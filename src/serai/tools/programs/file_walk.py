@@ -57,7 +57,7 @@ class FolderWalk:
 
     def __iter__(self) -> Iterator[tuple[str, bool, int]]:
         """`(path below the folder, whether it is a folder, descriptor of the folder that it is in)`."""
-        levels = [("", self._folder, iter(self._listed(self._folder)))]
+        levels = [("", self._folder, iter(self._list_folder(self._folder)))]
         while levels:
             prefix, here, names = levels[-1]
             found = next(names, None)
@@ -76,9 +76,9 @@ class FolderWalk:
                 except OSError:  # closed to us, gone, a link by now, or more levels than there are descriptors
                     self.unread += 1
                 else:
-                    levels.append((f"{prefix}{name}/", below, iter(self._listed(below))))
+                    levels.append((f"{prefix}{name}/", below, iter(self._list_folder(below))))
 
-    def _listed(self, folder: int) -> list[tuple[str, bool]]:
+    def _list_folder(self, folder: int) -> list[tuple[str, bool]]:
         try:
             with os.scandir(folder) as entries:
                 return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)

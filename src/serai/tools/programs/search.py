@@ -57,10 +57,10 @@ class _Enough(Exception):
 def main(request: str) -> None:
     asked: Search = json.loads(request)
     _limit_itself()
-    out = _Out(asked["most"])
+    out = _LimitedOutput(asked["most"])
     try:
-        glob = globbed(asked["glob"]) if asked["glob"] else None
-        search = _pattern(asked) if asked["tool"] == "grep" else None
+        glob = compile_glob(asked["glob"]) if asked["glob"] else None
+        search = _compile_pattern(asked) if asked["tool"] == "grep" else None
     except (re.error, ValueError, OverflowError, RecursionError, MemoryError) as error:
         _end(BAD_PATTERN, f"the pattern cannot be used: {str(error) or 'it needs too much memory'}")
     try:
@@ -88,21 +88,21 @@ def _end(code: int, text: str) -> NoReturn:
     os._exit(code)
 
 
-class _Out:
+class _LimitedOutput:
     """Prints lines, up to so many bytes of them."""
 
     def __init__(self, most: int) -> None:
         self._left = most - 1024  # room for the last remarks
         self._lines: list[bytes] = []
 
-    def line(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         data = text.encode(errors="backslashreplace") + b"\n"
         self._left -= len(data)
         if self._left < 0:
             raise _Enough("there is more than fits: look for something narrower, or in a smaller folder")
         self._lines.append(data)
 
-    def remark(self, text: str) -> None:
+    def add_remark(self, text: str) -> None:
         self._lines.append(f"[{text}]\n".encode(errors="backslashreplace"))
 
     def flush(self) -> None:
@@ -115,8 +115,8 @@ class _Out:
 # -- find -------------------------------------------------------------------------------------------------------------------------
 
 
-def _find(asked: Search, glob: Callable[[str], bool], out: _Out) -> None:
-    tree = FolderWalk(_folder(asked["path"]))
+def _find(asked: Search, glob: Callable[[str], bool], out: _LimitedOutput) -> None:
+    tree = FolderWalk(_open_folder(asked["path"]))
     kind, count = asked.get("kind", "any"), 0
     try:
         for path, is_folder, _ in tree:
@@ -124,26 +124,28 @@ def _find(asked: Search, glob: Callable[[str], bool], out: _Out) -> None:
                 continue
             if glob(path):
                 if count == asked["limit"]:
-                    out.remark(f"stopped at {count}: raise limit, or look for something narrower")
+                    out.add_remark(f"stopped at {count}: raise limit, or look for something narrower")
                     break
-                out.line(_named(asked, path) + ("/" if is_folder else ""))
+                out.add_line(_format_path(asked, path) + ("/" if is_folder else ""))
                 count += 1
     except _Enough as enough:
-        out.remark(str(enough))
+        out.add_remark(str(enough))
     if not count:
-        out.remark("nothing found")
+        out.add_remark("nothing found")
     _tell_unread(tree, out)
 
 
 # -- grep -------------------------------------------------------------------------------------------------------------------------
 
 
-def _pattern(asked: Search) -> Callable[[str], re.Match[str] | None]:
+def _compile_pattern(asked: Search) -> Callable[[str], re.Match[str] | None]:
     source = re.escape(asked["pattern"]) if asked.get("literal") else asked["pattern"]
     return re.compile(source, re.IGNORECASE if asked.get("ignore_case") else 0).search
 
 
-def _grep(asked: Search, search: Callable[[str], re.Match[str] | None], glob: Callable[[str], bool] | None, out: _Out) -> None:
+def _grep(
+    asked: Search, search: Callable[[str], re.Match[str] | None], glob: Callable[[str], bool] | None, out: _LimitedOutput
+) -> None:
     grep = _Grep(asked, search, out)
     above, name = os.path.split(asked["path"])
     folder = open_folder(above)
@@ -151,19 +153,19 @@ def _grep(asked: Search, search: Callable[[str], re.Match[str] | None], glob: Ca
     tree = FolderWalk(folder)
     try:
         if stat.S_ISREG(status.st_mode):
-            grep.file(name, folder, asked["shown"])
+            grep.search_file(name, folder, asked["shown"])
         else:
             tree = FolderWalk(os.open(name or ".", FOLDER, dir_fd=folder))
             for path, is_folder, here in tree:
                 if not is_folder and (glob is None or glob(path)):
-                    grep.file(path.rpartition("/")[2], here, _named(asked, path))
+                    grep.search_file(path.rpartition("/")[2], here, _format_path(asked, path))
                     out.flush()
     except _Enough as enough:
-        out.remark(str(enough))
+        out.add_remark(str(enough))
     if not grep.count:
-        out.remark("no match")
+        out.add_remark("no match")
     if grep.too_long:
-        out.remark(f"{grep.too_long} files longer than {asked.get('longest')} bytes were not searched")
+        out.add_remark(f"{grep.too_long} files longer than {asked.get('longest')} bytes were not searched")
     tree.unread += grep.unread
     _tell_unread(tree, out)
 
@@ -171,7 +173,7 @@ def _grep(asked: Search, search: Callable[[str], re.Match[str] | None], glob: Ca
 class _Grep:
     """Looks into one file after the other."""
 
-    def __init__(self, asked: Search, search: Callable[[str], re.Match[str] | None], out: _Out) -> None:
+    def __init__(self, asked: Search, search: Callable[[str], re.Match[str] | None], out: _LimitedOutput) -> None:
         self._search = search
         self._out = out
         self._left = self._limit = asked["limit"]
@@ -183,8 +185,8 @@ class _Grep:
     def count(self) -> int:
         return self._limit - self._left
 
-    def file(self, name: str, folder: int, shown: str) -> None:
-        lines = self._lines(name, folder)
+    def search_file(self, name: str, folder: int, shown: str) -> None:
+        lines = self._read_lines(name, folder)
         told = -1  # the last line that was printed
         for at, line in enumerate(lines):
             match = self._search(line)
@@ -195,18 +197,18 @@ class _Grep:
             self._left -= 1
             first = max(at - self._context, told + 1)
             if self._context and 0 <= told < first - 1:
-                self._out.line("--")
+                self._out.add_line("--")
             for other in range(first, at):
-                self._out.line(f"{shown}-{other + 1}- {_cut(lines[other], 0)}")
-            self._out.line(f"{shown}:{at + 1}: {_cut(line, match.start())}")
+                self._out.add_line(f"{shown}-{other + 1}- {_cut(lines[other], 0)}")
+            self._out.add_line(f"{shown}:{at + 1}: {_cut(line, match.start())}")
             told = at
             for other in range(at + 1, min(at + 1 + self._context, len(lines))):
                 if self._search(lines[other]) is not None:
                     break  # it is a match of its own
-                self._out.line(f"{shown}-{other + 1}- {_cut(lines[other], 0)}")
+                self._out.add_line(f"{shown}-{other + 1}- {_cut(lines[other], 0)}")
                 told = other
 
-    def _lines(self, name: str, folder: int) -> list[str]:
+    def _read_lines(self, name: str, folder: int) -> list[str]:
         """Of a text file; nothing of what is none."""
         try:
             descriptor = os.open(name, FILE, dir_fd=folder)
@@ -252,21 +254,21 @@ def _is_file(name: str, folder: int) -> bool:
 # -- both -------------------------------------------------------------------------------------------------------------------------
 
 
-def _folder(path: str) -> int:
+def _open_folder(path: str) -> int:
     above, name = os.path.split(path)
     return os.open(name or ".", FOLDER, dir_fd=open_folder(above))
 
 
-def _named(asked: Search, path: str) -> str:
+def _format_path(asked: Search, path: str) -> str:
     return escape_line(f"{asked['shown'].rstrip('/')}/{path}" if asked["shown"] else path, spell_literal)
 
 
-def _tell_unread(tree: FolderWalk, out: _Out) -> None:
+def _tell_unread(tree: FolderWalk, out: _LimitedOutput) -> None:
     if tree.unread:
-        out.remark(f"{tree.unread} places could not be read")
+        out.add_remark(f"{tree.unread} places could not be read")
 
 
-def globbed(pattern: str) -> Callable[[str], bool]:
+def compile_glob(pattern: str) -> Callable[[str], bool]:
     """Whether a path below the folder is meant: without a slash its last name, else all of it. `ValueError` for what leads out."""
     names = pattern.split("/")
     if pattern.startswith("/") or ".." in names:
@@ -275,7 +277,7 @@ def globbed(pattern: str) -> Callable[[str], bool]:
     if not names:
         raise ValueError("it names nothing")
     if len(names) == 1 and "/" not in pattern:
-        one = re.compile("".join(_pieces(names[0])), re.DOTALL).fullmatch
+        one = re.compile("".join(_translate_glob(names[0])), re.DOTALL).fullmatch
         return lambda path: one(path.rpartition("/")[2]) is not None
     source = ""
     for number, name in enumerate(names):
@@ -283,12 +285,12 @@ def globbed(pattern: str) -> Callable[[str], bool]:
         if name == "**":
             source += ".*" if last else "(?:[^/]*/)*"
         else:
-            source += "".join(_pieces(name)) + ("" if last else "/")
+            source += "".join(_translate_glob(name)) + ("" if last else "/")
     whole = re.compile(source, re.DOTALL).fullmatch
     return lambda path: whole(path) is not None
 
 
-def _pieces(name: str) -> Iterator[str]:
+def _translate_glob(name: str) -> Iterator[str]:
     """One name of a glob as a regular expression: `*`, `?`, `[a-z]`, `{a,b}`, and a backslash before what is plain."""
     at, depth = 0, 0
     while at < len(name):

@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["FD", "LONGEST", "STDIO", "Connection", "Message", "wait_for"]
-
 Message = dict[str, Any]
 LONGEST = 4 * 1024 * 1024  # bytes of a line (spec piglet 2.2)
 FD, STDIO = (3, 4), (0, 1)

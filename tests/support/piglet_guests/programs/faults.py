@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.support.piglet_guests.programs.handler_run import Act
 
-__all__ = ["FAULTS", "note"]
-
 Options = Mapping[str, Any]
 
 

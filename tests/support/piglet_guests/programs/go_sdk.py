@@ -10,8 +10,6 @@ from tests.support.piglet_guests.programs.connection import FD, STDIO
 from tests.support.piglet_guests.programs.guest import Guest, Offers, Params, behaviour
 from tests.support.piglet_guests.programs.handler_run import Act, Refused
 
-__all__ = ["GoGuest", "main"]
-
 # The fields that the SDK decodes: whoever sends another type gets -32600 (spec piglet 2.4).
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "initialize": {"protocolVersion": str, "cwd": str, "configDir": str},

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.support.piglet_guests.programs.connection import Connection, Message
-from tests.support.piglet_guests.programs.handler_run import KINDS, Act, Refused, World
-
-__all__ = ["Guest", "behaviour"]
+from tests.support.piglet_guests.programs.handler_run import KINDS, Act, Refused, SharedState
 
 Params = Mapping[str, Any]
 Offers = list[dict[str, Any]]  # each a registration: its `params`, and what its handlers answer
@@ -50,7 +48,7 @@ class Guest:
     def __init__(self, told: Mapping[str, Any], reading: int, writing: int) -> None:
         self.told = told
         self.connection = Connection(reading, writing, told["journal"])
-        self.world = World(self.connection, capitals=self.capitals)
+        self.world = SharedState(self.connection, capitals=self.capitals)
         self._running: dict[int, threading.Event] = {}
         self.methods = {
             "initialize": self.initialize,

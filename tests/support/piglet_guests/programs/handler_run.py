@@ -17,8 +17,6 @@ from typing import Any
 from tests.support.piglet_guests.programs import faults
 from tests.support.piglet_guests.programs.connection import Connection, wait_for
 
-__all__ = ["KINDS", "Act", "Kind", "Refused", "World"]
-
 Step = Mapping[str, Any]
 _UNSET = object()
 
@@ -31,7 +29,7 @@ class Refused(Exception):
         self.code, self.message = code, message
 
 
-class World:
+class SharedState:
     """What all calls of one guest share."""
 
     def __init__(self, connection: Connection, *, capitals: bool) -> None:
@@ -65,7 +63,7 @@ class Act:
     """A handler at work. `params` are those of the request, `words` what `$name` may stand for."""
 
     def __init__(
-        self, world: World, kind: Kind, params: Mapping[str, Any], cancelled: threading.Event, again: Callable[[object], None]
+        self, world: SharedState, kind: Kind, params: Mapping[str, Any], cancelled: threading.Event, again: Callable[[object], None]
     ) -> None:
         self.world, self.kind, self.params, self.cancelled, self.again = world, kind, params, cancelled, again
         args = params.get("args")

@@ -7,8 +7,6 @@ from __future__ import annotations
 from tests.support.piglet_guests.programs.connection import STDIO
 from tests.support.piglet_guests.programs.guest import Guest, behaviour
 
-__all__ = ["main"]
-
 
 class TsGuest(Guest):
     unknown_method = "Unknown method: "

@@ -77,16 +77,16 @@ class ClaudeApprovals:
         self,
         hub: EventHub,
         connection: ClaudeConnection,
-        folding: FrameTranslator,
+        translator: FrameTranslator,
         tools: ToolMap,
-        telling: EventSequencer,
+        sequencer: EventSequencer,
         context: ApprovalContext,
     ) -> None:
         self._hub = hub
         self._connection = connection
-        self._folding = folding
+        self._translator = translator
         self._tools = tools
-        self._telling = telling
+        self._sequencer = sequencer
         self._judge = context.judge
         self._cwd = context.cwd
         self._routing = dict(context.options.metadata)
@@ -96,27 +96,27 @@ class ClaudeApprovals:
         self.denied: Deny | None = None  # somebody said no and that the turn should end
 
     @property
-    def open(self) -> bool:
+    def has_open_requests(self) -> bool:
         return bool(self._tasks)
 
-    def heard(self, what: Event) -> None:
+    def handle(self, what: Event) -> None:
         match what:
             case CanUseTool(id=id):
-                self.start(id, self._permission(what), "an approval")
+                self.start(id, self._handle_permission(what), "an approval")
             case HookCallback(id=id):
-                self.start(id, self._hook(what), "a hook callback")
+                self.start(id, self._handle_hook(what), "a hook callback")
             case Elicitation(id=id):  # nobody is asked on behalf of its servers yet, and it goes on without
-                declined = self._send(self._connection.ours.reply, id, {"action": "decline"}, what="an answer")
+                declined = self._send(self._connection.host_side.reply, id, {"action": "decline"}, what="an answer")
                 self.start(id, declined, "an elicitation")
             case Withdrawn(id=id):
-                self._withdrawn(id)
+                self._withdraw(id)
 
     def start(self, id: str, work: Coroutine[Any, Any, None], what: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"{what} of claude")
         self._tasks[id] = task
         task.add_done_callback(lambda _: self._tasks.pop(id, None))
 
-    def _withdrawn(self, id: str) -> None:
+    def _withdraw(self, id: str) -> None:
         """It wants no answer any more."""
         self._hub.withdraw(id, "the agent has withdrawn it")
         if (task := self._tasks.get(id)) is not None:
@@ -125,48 +125,50 @@ class ClaudeApprovals:
     def end_turn(self) -> None:
         self.denied = None
 
-    def lose(self) -> None:
+    def cancel_all(self) -> None:
         """Whoever asked is gone: nobody is asked on its behalf any more."""
         for task in list(self._tasks.values()):
             task.cancel()
 
     async def close(self, patience: float) -> None:
-        self.lose()
+        self.cancel_all()
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=patience)
 
     # -- every call, before Claude's own rules: the PreToolUse hook is asked also about calls that those rules would allow
 
-    async def _hook(self, heard: HookCallback) -> None:
-        ours = self._connection.ours
+    async def _handle_hook(self, heard: HookCallback) -> None:
+        host_side = self._connection.host_side
         try:
-            output = await self._verdict(heard)
+            output = await self._judge_hook(heard)
         except (Exception, asyncio.CancelledError) as error:  # who cannot say yes has not said it
             if _is_ending():
                 raise
             log.exception("a call of claude could not be judged")
-            output = _deny(f"it could not be judged: {str(error) or type(error).__name__}")
-        await self._send(ours.reply, heard.id, {"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}}, what="a verdict")
+            output = _build_denial(f"it could not be judged: {str(error) or type(error).__name__}")
+        await self._send(
+            host_side.reply, heard.id, {"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}}, what="a verdict"
+        )
 
-    async def _verdict(self, heard: HookCallback) -> dict[str, Any]:
+    async def _judge_hook(self, heard: HookCallback) -> dict[str, Any]:
         name, given = heard.input.get("tool_name"), heard.input.get("tool_input")
         if heard.callback_id != HOOK or self._judge is None or not isinstance(name, str) or not isinstance(given, dict):
-            return _deny("it could not be read: the hook's input has no tool")
-        call = self._call(name, given, heard.tool_use_id)
+            return _build_denial("it could not be read: the hook's input has no tool")
+        call = self._to_call(name, given, heard.tool_use_id)
         if self._is_serai(heard.input.get("mcp_server"), name):
             return {"permissionDecision": "allow"}  # a tool of ours is decided once, where it runs
-        await self._telling.told()  # whoever is asked knows what was said before
+        await self._sequencer.drain()  # whoever is asked knows what was said before
         verdict = await self._judge(call)
         if isinstance(verdict, Deny):
-            return _deny(verdict.why or DENIED)
-        final = call if isinstance(verdict, Allow) and verdict.arguments is msgspec.UNSET else _with(call, verdict)
-        given = self._native(final)
-        self._judged[call.id, name] = _Judged(final, isinstance(verdict, Allow), self._own_reason(heard.input, final))
+            return _build_denial(verdict.why or DENIED)
+        final = call if isinstance(verdict, Allow) and verdict.arguments is msgspec.UNSET else _apply_verdict(call, verdict)
+        given = self._to_native(final)
+        self._judged[call.id, name] = _Judged(final, isinstance(verdict, Allow), self._find_ask_reason(heard.input, final))
         if len(self._judged) > _MOST:  # of calls that never came back: what another hook denied
             del self._judged[next(iter(self._judged))]
         return {"permissionDecision": "ask", "permissionDecisionReason": self._mark, "updatedInput": given}
 
-    def _own_reason(self, said: Mapping[str, Any], call: ToolCall) -> str:
+    def _find_ask_reason(self, said: Mapping[str, Any], call: ToolCall) -> str:
         """While it plans our asking hides its own, about all that is not just looking. And rules know no other folder than ours."""
         cwd = said.get("cwd")
         if isinstance(cwd, str) and cwd and os.path.realpath(cwd) != self._cwd:
@@ -175,27 +177,27 @@ class ClaudeApprovals:
 
     # -- what Claude asks itself, or our hook has it ask
 
-    async def _permission(self, heard: CanUseTool) -> None:
+    async def _handle_permission(self, heard: CanUseTool) -> None:
         try:
-            await self._telling.told()
-            await (self._question(heard) if heard.request.tool_name == _QUESTION else self._approval(heard))
+            await self._sequencer.drain()
+            await (self._handle_question(heard) if heard.request.tool_name == _QUESTION else self._handle_approval(heard))
         except Exception as error:
             log.exception("a request of claude could not be answered")
             await self._deny(heard, Deny(f"it could not be answered: {error}"))
 
-    async def _approval(self, heard: CanUseTool) -> None:
+    async def _handle_approval(self, heard: CanUseTool) -> None:
         request = heard.request
         if self._judge is not None and self._is_serai(request.mcp_server, request.tool_name):
-            await self._send(self._connection.ours.allow, heard.id, what="a yes")
+            await self._send(self._connection.host_side.allow, heard.id, what="a yes")
             return
         judged = self._judged.pop((request.tool_use_id, request.tool_name), None)
-        call = self._call(request.tool_name, request.input, request.tool_use_id) if judged is None else judged.call
+        call = self._to_call(request.tool_name, request.input, request.tool_use_id) if judged is None else judged.call
         by_us = request.decision_reason_type == "hook" and request.decision_reason == self._mark
         if judged is not None and judged.is_settled(by_us=by_us):
             await self._allow(heard, call, Allow())
             return
-        kept = _kept(call)
-        asked = _approval(heard, call, judged, by_us=by_us)
+        kept = _copy_call(call)
+        asked = _build_approval(heard, call, judged, by_us=by_us)
         decision = await self._ask(asked, request)
         if isinstance(decision, Allow):
             await self._allow(heard, kept, decision)
@@ -205,36 +207,36 @@ class ClaudeApprovals:
     async def _allow(self, heard: CanUseTool, call: ToolCall, decision: Allow) -> None:
         final = call if decision.arguments is msgspec.UNSET else msgspec.structs.replace(call, arguments=decision.arguments)
         try:
-            given = self._native(final)
+            given = self._to_native(final)
         except ValueError as error:
             await self._deny(heard, Deny(f"it cannot be changed like that: {error}"))
             return
-        self._telling.tell(self._folding.start(final))
-        permissions = () if self._judge is not None else _remembered(heard.request, decision)
-        await self._send(self._connection.ours.allow, heard.id, input=given, permissions=permissions, what="a yes")
+        self._sequencer.emit(self._translator.start(final))
+        permissions = () if self._judge is not None else _pick_suggestions(heard.request, decision)
+        await self._send(self._connection.host_side.allow, heard.id, input=given, permissions=permissions, what="a yes")
 
     async def _deny(self, heard: CanUseTool, decision: Decision) -> None:
         why = decision.why if isinstance(decision, Deny) else ""
         interrupt = isinstance(decision, Deny) and decision.interrupt
         if interrupt and isinstance(decision, Deny):
             self.denied = self.denied or decision
-        await self._send(self._connection.ours.deny, heard.id, why or DENIED, interrupt=interrupt, what="a no")
+        await self._send(self._connection.host_side.deny, heard.id, why or DENIED, interrupt=interrupt, what="a no")
 
-    async def _question(self, heard: CanUseTool) -> None:
+    async def _handle_question(self, heard: CanUseTool) -> None:
         """A question has an answer of its own; it goes back by the text of each question (spec agents 2.9)."""
         request = heard.request
         judged = self._judged.get((request.tool_use_id, request.tool_name))
-        given = request.input if judged is None else self._native(judged.call)
+        given = request.input if judged is None else self._to_native(judged.call)
         items = parse_questions(given)
         if not items:
-            await self._approval(heard)
+            await self._handle_approval(heard)
             return
         native = msgspec.Raw(heard.line)
         question = Question(id=heard.id, items=items, tool=request.tool_name, call_id=request.tool_use_id, native=native)
         decision = await self._ask(question, request)
         if isinstance(decision, Answer) and decision.answers:
             await self._send(
-                self._connection.ours.allow, heard.id, input={**given, "answers": _answers(decision)}, what="an answer"
+                self._connection.host_side.allow, heard.id, input={**given, "answers": _format_answers(decision)}, what="an answer"
             )
         else:
             await self._deny(heard, decision if isinstance(decision, Deny) else Deny("the question was not answered"))
@@ -242,7 +244,7 @@ class ClaudeApprovals:
     # -- inside
 
     async def _ask(self, ask: Approval | Question, request: messages.CanUseTool) -> Decision:
-        ask = msgspec.structs.replace(ask, lane=self._folding.lane(request.tool_use_id), routing=self._routing)
+        ask = msgspec.structs.replace(ask, lane=self._translator.find_lane(request.tool_use_id), routing=self._routing)
         return await self._hub.ask(ask, outlives=bool(request.agent_id))
 
     async def _send(self, make: Any, id: str, *given: Any, what: str, **named: Any) -> None:
@@ -251,15 +253,15 @@ class ClaudeApprovals:
         except NoApproval:  # it was withdrawn in the meantime: nothing is written (spec agents 5.3 Z2)
             return
         if not await self._connection.deliver(frame, what):
-            self._telling.tell([NoticeEvent(notice=Notice(f"{what} was not delivered: the agent is gone", "warn", "serai"))])
+            self._sequencer.emit([NoticeEvent(notice=Notice(f"{what} was not delivered: the agent is gone", "warn", "serai"))])
 
-    def _call(self, name: str, given: dict[str, Any], id: str) -> ToolCall:
+    def _to_call(self, name: str, given: dict[str, Any], id: str) -> ToolCall:
         """What the CLI says now: it has made paths absolute that the model had not."""
-        return self._tools.call(id, name, given)
+        return self._tools.build_call(id, name, given)
 
-    def _native(self, call: ToolCall) -> dict[str, Any]:
+    def _to_native(self, call: ToolCall) -> dict[str, Any]:
         assert call.native is not None
-        given = self._tools.native(call.native, call.arguments)
+        given = self._tools.to_native(call.native, call.arguments)
         assert isinstance(given, dict)
         return given
 
@@ -274,28 +276,28 @@ def _is_ending() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _answers(decision: Answer) -> dict[str, str]:
+def _format_answers(decision: Answer) -> dict[str, str]:
     """By the text of each question; of several labels one text (spec agents 2.9)."""
     lists = {text: value if isinstance(value, list | tuple) else [value] for text, value in decision.answers.items()}
     return {text: ", ".join(map(str, values)) for text, values in lists.items()}
 
 
-def _with(call: ToolCall, verdict: Allow | NeedsApproval) -> ToolCall:
+def _apply_verdict(call: ToolCall, verdict: Allow | NeedsApproval) -> ToolCall:
     return verdict.call if isinstance(verdict, NeedsApproval) else msgspec.structs.replace(call, arguments=verdict.arguments)
 
 
-def _deny(why: str) -> dict[str, Any]:
+def _build_denial(why: str) -> dict[str, Any]:
     return {"permissionDecision": "deny", "permissionDecisionReason": why}
 
 
-def _kept(call: ToolCall) -> ToolCall:
+def _copy_call(call: ToolCall) -> ToolCall:
     """What runs is what was asked about, whatever somebody does with the arguments that they are shown (spec agents 7.20)."""
     assert call.native is not None
     native = msgspec.structs.replace(call.native, arguments=deepcopy(call.native.arguments))
     return msgspec.structs.replace(call, arguments=deepcopy(call.arguments), native=native)
 
 
-def _approval(heard: CanUseTool, call: ToolCall, judged: _Judged | None, *, by_us: bool) -> Approval:
+def _build_approval(heard: CanUseTool, call: ToolCall, judged: _Judged | None, *, by_us: bool) -> Approval:
     request = heard.request
     own = judged.reason if judged is not None else ""
     return Approval(
@@ -325,7 +327,7 @@ def _is_personal(request: messages.CanUseTool, judged: _Judged | None) -> bool:
 _DESTINATIONS = {"session": "session", "project": "localSettings", "always": "userSettings"}
 
 
-def _remembered(request: messages.CanUseTool, decision: Allow) -> list[dict[str, Any]]:
+def _pick_suggestions(request: messages.CanUseTool, decision: Allow) -> list[dict[str, Any]]:
     """Its own suggestions, for as long as we were told and no longer. Under a policy of ours that remembers, not Claude."""
     destination = _DESTINATIONS.get(decision.remember)
     if destination is None or request.suppress_always_allow_rule:
@@ -345,24 +347,24 @@ class GuardCheck:
         self.version = ""
         self._told = False  # that our hook is there
 
-    def answered(self, reply: Mapping[str, Any]) -> AgentFailed | None:
+    def check_reply(self, reply: Mapping[str, Any]) -> AgentFailed | None:
         """What it answered to `initialize`; why guards would not hold, if it tells."""
         self.version = str(reply.get("claude_code_version", ""))
         self._told = reply.get("hooks_applied") is True
-        return self._broken("it does not take our hook") if reply.get("hooks_applied") is False else None
+        return self._make_error("it does not take our hook") if reply.get("hooks_applied") is False else None
 
-    def refused(self, why: str) -> AgentFailed | None:
+    def check_refusal(self, why: str) -> AgentFailed | None:
         """It would have nothing of `initialize`."""
-        return self._broken(why)
+        return self._make_error(why)
 
-    def begins(self, version: str) -> AgentFailed | None:
+    def check_version(self, version: str) -> AgentFailed | None:
         """It is about to ask its model, and tells its version."""
         self.version = version or self.version
         if self._told or not is_newer(GUARDED, self.version):
             return None
-        return self._broken(f"its version {self.version or 'unknown'} does not ask before each call")
+        return self._make_error(f"its version {self.version or 'unknown'} does not ask before each call")
 
-    def _broken(self, why: str) -> AgentFailed | None:
+    def _make_error(self, why: str) -> AgentFailed | None:
         if not self.needed:
             return None
         hint = f"update Claude Code: {GUARDED} or newer"

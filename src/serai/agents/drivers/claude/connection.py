@@ -20,9 +20,9 @@ from serai.agents.driver import Interceptors, Prompt
 from serai.dialects.claude.events import Answered, Event, Failed, Told, Unsupported
 from serai.dialects.claude.host_side import HostSide
 from serai.dialects.claude.messages import FromCli
-from serai.dialects.claude.neutral import HINTS, start_failure
+from serai.dialects.claude.neutral import HINTS, classify_start_failure
 from serai.errors import AgentFailed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, SeraiError
-from serai.limits import Limits
+from serai.limits import AgentLimits
 from serai.wire.channel import Channel, Tap
 from serai.wire.codec import Noise, Unknown
 from serai.wire.event_loop import Deadlines
@@ -37,17 +37,17 @@ Frame = tuple[FromCli | Unknown | Noise, bytes]  # with its line
 class ConnectionHandler(Protocol):
     """Whose wire it is. Called from the loop; must not block."""
 
-    def pieces(self, frames: Iterator[Frame]) -> Frame | None:
+    def take_pieces(self, frames: Iterator[Frame]) -> Frame | None:
         """Takes frames as long as they are but pieces of text; gives back the first that is not."""
         ...
 
-    def heard(self, what: Event) -> None: ...
-    def skipped(self, frame: Oversize) -> None: ...
-    def gone(self, cause: SeraiError) -> None:
+    def on_event(self, what: Event) -> None: ...
+    def on_oversize(self, frame: Oversize) -> None: ...
+    def on_lost(self, cause: SeraiError) -> None:
         """Once and last."""
         ...
 
-    def look(self, now: float) -> float | None:
+    def on_tick(self, now: float) -> float | None:
         """What the passing of time has brought; the next time to look."""
         ...
 
@@ -56,9 +56,9 @@ class ClaudeConnection:
     """One process's standard streams, in the words of its dialect."""
 
     def __init__(
-        self, child: Child, owner: ConnectionHandler, *, deadlines: Deadlines, limits: Limits, tap: Tap | None = None
+        self, child: Child, owner: ConnectionHandler, *, deadlines: Deadlines, limits: AgentLimits, tap: Tap | None = None
     ) -> None:
-        self.ours = HostSide()
+        self.host_side = HostSide()
         self.child = child
         self.cause: SeraiError | None = None
         self._owner = owner
@@ -94,36 +94,36 @@ class ClaudeConnection:
 
     async def request(self, subtype: str, fields: Mapping[str, Any] | None = None) -> Raw:
         """Ask the process something of the control protocol, and wait for its answer."""
-        return await self.asked(subtype, fields)
+        return await self.start_request(subtype, fields)
 
-    def asked(self, subtype: str, fields: Mapping[str, Any] | None = None) -> asyncio.Future[Raw]:
+    def start_request(self, subtype: str, fields: Mapping[str, Any] | None = None) -> asyncio.Future[Raw]:
         """The same, sent at once, with a future for the answer."""
         if self.cause is not None:
             raise self.cause.for_call("")
         waiter: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         timeout = self._limits.agent_control
-        call, frame = self.ours.request(subtype, fields or {}, now=monotonic(), timeout=timeout, waiter=waiter)
+        call, frame = self.host_side.request(subtype, fields or {}, now=monotonic(), timeout=timeout, waiter=waiter)
         try:
             self.channel.send(frame)
         except BaseException:
-            self.ours.forget(call)
+            self.host_side.forget(call)
             raise
         self.channel.wake_by(call.deadline)
-        waiter.add_done_callback(lambda done: self.ours.forget(call) if done.cancelled() else None)
+        waiter.add_done_callback(lambda done: self.host_side.forget(call) if done.cancelled() else None)
         return waiter
 
     # -- the channel's receiver
 
-    def received(self, run: bytes) -> None:
-        frames = self.ours.frames(run)
-        while (frame := self._owner.pieces(frames)) is not None:
-            what = self.ours.take(*frame)
+    def handle_run(self, run: bytes) -> None:
+        frames = self.host_side.read_frames(run)
+        while (frame := self._owner.take_pieces(frames)) is not None:
+            what = self.host_side.interpret(*frame)
             if type(what) is Told:
-                self._owner.heard(what)
+                self._owner.on_event(what)
             else:
-                self._control(what)
+                self._handle_control(what)
 
-    def _control(self, what: Event) -> None:
+    def _handle_control(self, what: Event) -> None:
         if isinstance(what, Answered):
             if not what.call.waiter.done():
                 what.call.waiter.set_result(what.response)
@@ -133,31 +133,31 @@ class ClaudeConnection:
         else:
             if isinstance(what, Unsupported) and what.reply is not None:
                 self.try_send(what.reply, f"the refusal of {what.subtype}")
-            self._owner.heard(what)
+            self._owner.on_event(what)
 
-    def oversize(self, frame: Oversize) -> None:
+    def handle_oversize(self, frame: Oversize) -> None:
         limit = LimitHit("frame", frame.limit)
-        for call in self.ours.oversize(frame):
+        for call in self.host_side.oversize(frame):
             error = OversizeFrame(f"its answer to {call.what} had {frame.size} bytes", who=self.child.who, id=call.id, limit=limit)
             _fail(call.waiter, error)
-        if (excuse := self.ours.excuse(frame)) is not None:
+        if (excuse := self.host_side.refuse_oversize(frame)) is not None:
             self.try_send(excuse, "the refusal of an oversize request")
-        self._owner.skipped(frame)
+        self._owner.on_oversize(frame)
 
     def tick(self, now: float) -> float | None:
-        for call in self.ours.expire(now):
+        for call in self.host_side.expire(now):
             limit = LimitHit("agent_control", call.timeout or 0)
             error = PeerTimeout(f"no answer to {call.what}", who=self.child.who, id=call.id, limit=limit)
             _fail(call.waiter, error)
-        times = (self.ours.next_deadline(), self._owner.look(now))
+        times = (self.host_side.next_deadline(), self._owner.on_tick(now))
         return min((at for at in times if at is not None), default=None)
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         self.cause = cause
-        for call in self.ours.lose():
+        for call in self.host_side.lose():
             error = cause.for_call(call.id)
             _fail(call.waiter, error)
-        self._owner.gone(cause)
+        self._owner.on_lost(cause)
 
 
 def _fail(waiter: asyncio.Future[Raw], error: SeraiError) -> None:
@@ -176,22 +176,22 @@ _WHAT = {
 _HINT = "prompt again: the conversation goes on in another process; `serai record show` has what this one said"
 
 
-def exit_error(cause: SeraiError, who: str) -> SeraiError:
+def build_exit_error(cause: SeraiError, who: str) -> SeraiError:
     """Start-up failures are told on stderr alone, and an exit status of 0 without a result is no success."""
     if not isinstance(cause, PeerGone):
         return cause
-    kind = start_failure(cause.stderr)
+    kind = classify_start_failure(cause.stderr)
     if not kind:
         kind = "no_result" if cause.exit is not None and cause.exit.ok else "exited"
     what = _WHAT.get(kind) or ("it ended without a result" if kind == "no_result" else cause.message)
     return AgentFailed(what, kind=kind, who=who, exit=cause.exit, stderr=cause.stderr, hint=HINTS.get(kind, _HINT))
 
 
-def interrupt_ignored(who: str) -> AgentFailed:
+def build_interrupt_error(who: str) -> AgentFailed:
     return AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=who, hint=_HINT)
 
 
-async def prompt_refusal(interceptors: Interceptors) -> str:
+async def find_refusal(interceptors: Interceptors) -> str:
     """Why it must not be, or "". Asked once for a prompt: the steps of its turn are Claude's own."""
     try:
         return await interceptors.before_step(1)
@@ -203,25 +203,25 @@ async def prompt_refusal(interceptors: Interceptors) -> str:
 _END = re.compile(r"<(\s*/\s*context)", re.IGNORECASE)
 
 
-def prompt_content(prompt: Prompt) -> str | list[dict[str, Any]]:
+def build_prompt_content(prompt: Prompt) -> str | list[dict[str, Any]]:
     """What guests add stands before the prompt and is marked as theirs: the model must not take it for the person's words."""
     if not prompt.system and not prompt.images:
         return prompt.text
     blocks: list[dict[str, Any]] = []
     if prompt.system:
-        blocks.append(_text(f'<context from="extensions">\n{_unmarked(prompt.system)}\n</context>'))
+        blocks.append(_build_text_block(f'<context from="extensions">\n{_escape_end_tag(prompt.system)}\n</context>'))
     for image in prompt.images:
         source = {"type": "base64", "media_type": image.mime or "image/png", "data": b64encode(image.data).decode()}
         blocks.append({"type": "image", "source": source})
     if prompt.text:
-        blocks.append(_text(prompt.text))  # the last: only there a command of Claude's own is looked for
+        blocks.append(_build_text_block(prompt.text))  # the last: only there a command of Claude's own is looked for
     return blocks
 
 
-def _text(text: str) -> dict[str, Any]:
+def _build_text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _unmarked(text: str) -> str:
+def _escape_end_tag(text: str) -> str:
     """Nobody ends the block from within, however the model would read it."""
     return _END.sub(r"<\\\1", text)

@@ -15,10 +15,10 @@ from serai.agents.drivers.claude.driver import Claude
 from serai.agents.drivers.claude.launch import ClaudeLaunch, Format
 from serai.agents.drivers.claude.options import MODES, ClaudeDefaults, ClaudeOptions, merge_options
 from serai.agents.drivers.claude.text_mode import TextClaude
+from serai.agents.factory import read_agent_settings
 from serai.agents.session import Session
-from serai.agents.settings import read_agent_settings
 from serai.errors import BadSession, BadSettings, SeraiError
-from serai.limits import Limits
+from serai.limits import AgentLimits
 from serai.model.contributions import PromptSection
 from serai.model.tools import ToolBox
 from serai.store.messages import AssistantMessage
@@ -45,7 +45,7 @@ def claude(
     sections: Callable[[], Iterable[PromptSection]] = tuple,
     tap: Callable[[int], Tap | None] = lambda _pid: None,
     spawner: Spawner | None = None,
-    limits: Limits | None = None,
+    limits: AgentLimits | None = None,
     environ: Mapping[str, str] = os.environ,
     settings: Mapping[str, Any] | None = None,
     fmt: Format = "stream-json",
@@ -67,11 +67,11 @@ def claude(
     if fmt == "text" and (judge, interceptors, tools) != (None, None, None):
         raise BadSettings("guards and rules would not hold in text mode: nobody is asked there", who="claude")
     settings = paths.read_settings(environ) if settings is None else settings
-    limits = limits or Limits()
+    limits = limits or AgentLimits()
     limits = limits.but(stop_polite=limits.agent_stop, stop_term=limits.agent_stop)
     folder = os.path.realpath(os.fspath(cwd))
-    chosen = _options(settings, options or ClaudeOptions(), more, environ, folder)
-    chosen = msgspec.structs.replace(chosen, **_conversation(chosen, store, session_id, resume, environ, latest=latest, fork=fork))
+    chosen = _build_options(settings, options or ClaudeOptions(), more, environ, folder)
+    chosen = msgspec.structs.replace(chosen, **_pick_session(chosen, store, session_id, resume, environ, latest=latest, fork=fork))
     if judge is not None and (chosen.permission_prompt_tool != "stdio" or "permission-prompt-tool" in chosen.extra):
         raise BadSettings("guards and rules would not hold: somebody else would answer what they have asked", who="claude")
     if model:
@@ -95,7 +95,7 @@ def claude(
     return Session(Claude(context) if fmt == "stream-json" else TextClaude(context), store=store, limits=limits)
 
 
-def _options(
+def _build_options(
     settings: Mapping[str, Any], options: ClaudeOptions, more: Mapping[str, Any], environ: Mapping[str, str], folder: str
 ) -> ClaudeOptions:
     """The person's, then the caller's."""
@@ -111,7 +111,7 @@ def _options(
     return merge_options(config, msgspec.structs.replace(options, **more), cwd=folder)
 
 
-def _conversation(
+def _pick_session(
     options: ClaudeOptions,
     store: Stored | CurrentSession | None,
     session_id: str,
@@ -141,7 +141,7 @@ def _conversation(
 
 
 def _has_answered(stored: Stored) -> bool:
-    return any(isinstance(message, AssistantMessage) for message in stored.messages())
+    return any(isinstance(message, AssistantMessage) for message in stored.read_messages())
 
 
 def _is_known(id: str, environ: Mapping[str, str]) -> bool:

@@ -17,7 +17,7 @@ from serai import paths
 from serai.agents.driver import Capabilities
 from serai.errors import BadSettings
 from serai.limits import MIB
-from serai.wire.child_environment import agent_environment
+from serai.wire.process import build_agent_env
 
 ASK_RULE = "AskUserQuestion"
 _MOST = 1 * MIB  # bytes of a file of settings
@@ -27,16 +27,16 @@ def merge_settings(base: str, over: str, *, cwd: str | os.PathLike[str] = ".") -
     """Both as one: lists are joined as Claude joins those of its own sources, so that no rule is lost; else `over` wins."""
     if not (base.strip() and over.strip()) or base == over:
         return over if over.strip() else base
-    return _written(_joined(_needed(base, cwd), _needed(over, cwd)))
+    return _to_json(_merge(_require_settings(base, cwd), _require_settings(over, cwd)))
 
 
-def with_ask_rule(settings: str, *, cwd: str | os.PathLike[str] = ".") -> str:
+def add_ask_rule(settings: str, *, cwd: str | os.PathLike[str] = ".") -> str:
     """The same with a rule that questions are asked, for builds that answered them themselves (spec agents 2.3).
 
     What cannot be read, or has another shape than it should, is passed on as it is: Claude says what is wrong with it.
     """
     if not settings.strip():
-        return _written({"permissions": {"ask": [ASK_RULE]}})
+        return _to_json({"permissions": {"ask": [ASK_RULE]}})
     try:
         found = _read(settings, cwd)
     except ValueError:
@@ -45,10 +45,10 @@ def with_ask_rule(settings: str, *, cwd: str | os.PathLike[str] = ".") -> str:
     rules = permissions.get("ask", []) if isinstance(permissions, dict) else None
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules) or ASK_RULE in rules:
         return settings
-    return _written({**found, "permissions": {**permissions, "ask": [*rules, ASK_RULE]}})
+    return _to_json({**found, "permissions": {**permissions, "ask": [*rules, ASK_RULE]}})
 
 
-def _needed(settings: str, cwd: str | os.PathLike[str]) -> dict[str, Any]:
+def _require_settings(settings: str, cwd: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         return _read(settings, cwd)
     except ValueError as error:
@@ -78,17 +78,17 @@ def _is_json(settings: str) -> bool:
     return settings.strip().startswith("{")
 
 
-def _joined(base: Any, over: Any) -> Any:
+def _merge(base: Any, over: Any) -> Any:
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         return {
-            key: _joined(base[key], over[key]) if key in base and key in over else {**base, **over}[key] for key in {**base, **over}
+            key: _merge(base[key], over[key]) if key in base and key in over else {**base, **over}[key] for key in {**base, **over}
         }
     if isinstance(base, list) and isinstance(over, list):
         return base + [item for item in over if item not in base]
     return over
 
 
-def _written(settings: dict[str, Any]) -> str:
+def _to_json(settings: dict[str, Any]) -> str:
     return json.dumps(settings, separators=(",", ":"))
 
 
@@ -192,7 +192,7 @@ def merge_options(config: ClaudeOptions, run: ClaudeOptions, *, cwd: str | os.Pa
     return ClaudeOptions(**found)
 
 
-def without_project(options: ClaudeOptions) -> ClaudeOptions:
+def exclude_project(options: ClaudeOptions) -> ClaudeOptions:
     """For a folder that nobody trusts: neither its settings nor its hooks, servers, agents and memory count (design rule 12)."""
     sources = ("user",) if options.setting_sources is None else options.setting_sources
     return msgspec.structs.replace(options, setting_sources=tuple(source for source in sources if source == "user"))
@@ -242,20 +242,20 @@ _OURS = {
 }
 
 
-def child_environment(base: Mapping[str, str], options: ClaudeOptions, cwd: str | os.PathLike[str]) -> dict[str, str]:
+def build_environment(base: Mapping[str, str], options: ClaudeOptions, cwd: str | os.PathLike[str]) -> dict[str, str]:
     """The child's whole environment: ours as far as it may be known, then what was said for it, which wins."""
-    chosen = agent_environment(base, keep=_kept({**base, **options.env}), drop=DROPPED)
+    chosen = build_agent_env(base, keep=_iter_kept({**base, **options.env}), drop=DROPPED)
     if "PATH" in chosen:
-        chosen["PATH"] = path_without_packages(chosen["PATH"])
+        chosen["PATH"] = strip_package_folders(chosen["PATH"])
     return {**chosen, **options.env, "PWD": os.fsdecode(cwd), **_OURS}
 
 
-def path_without_packages(path: str) -> str:
+def strip_package_folders(path: str) -> str:
     """A PATH without the folders of a project's packages: what npm or bun puts in front is not what a person has installed."""
     return os.pathsep.join(entry for entry in path.split(os.pathsep) if not {_NODE, _BUN} & set(entry.split(os.sep)))
 
 
-def _kept(env: Mapping[str, str]) -> Iterator[str]:
+def _iter_kept(env: Mapping[str, str]) -> Iterator[str]:
     yield from KEPT
     for switch, patterns in KEPT_WITH.items():
         if env.get(switch, "").strip().lower() in ("1", "true", "yes", "on"):  # as Claude reads it

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import msgspec
 
 from serai import paths
-from serai.agents.drivers.claude.options import ClaudeOptions, child_environment, path_without_packages
+from serai.agents.drivers.claude.options import ClaudeOptions, build_environment, strip_package_folders
 from serai.errors import BadSettings, NoAgent, SeraiError
-from serai.limits import MIB, Limits
+from serai.limits import MIB, AgentLimits
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch, Spawner
 
@@ -59,43 +59,43 @@ class InstallLocations:
         self._machine = machine
         self.looked: list[str] = []
 
-    def on_path(self) -> Iterator[Candidate]:
+    def iter_path(self) -> Iterator[Candidate]:
         """The first of each name on the PATH. A relative folder there would be the project's, and nobody has installed that."""
         folders = [
             folder
-            for folder in path_without_packages(self._environ.get("PATH", os.defpath)).split(os.pathsep)
+            for folder in strip_package_folders(self._environ.get("PATH", os.defpath)).split(os.pathsep)
             if os.path.isabs(folder)
         ]
         self.looked.append("PATH")
         for name in _NAMES:
             files = (os.path.join(folder, name) for folder in folders)
             if found := next((file for file in files if _is_program(file)), ""):
-                yield Candidate(native(os.path.realpath(found)), "PATH")
+                yield Candidate(resolve_native(os.path.realpath(found)), "PATH")
 
-    def bundled(self) -> Iterator[Candidate]:
+    def iter_bundled(self) -> Iterator[Candidate]:
         """What came along with a package: the wheel `claude-agent-sdk`, or an application that has it beside itself."""
         self.looked.append(f"the package {self._package.replace('_', '-')}")
-        files = [os.path.join(folder, "_bundled", "claude") for folder in _package(self._package)]
+        files = [os.path.join(folder, "_bundled", "claude") for folder in _find_package(self._package)]
         beside = self._beside
         files += [os.path.join(beside, *place) for place in (("claude",), ("..", "Resources", "claude"), ("claude-code", "claude"))]
-        yield from self._there(files, "bundled")
+        yield from self._iter_programs(files, "bundled")
 
-    def installed(self) -> Iterator[Candidate]:
+    def iter_installed(self) -> Iterator[Candidate]:
         """What is installed for the person, then what is for the machine."""
         home = self._home
         folders = [os.path.join(home, *place) for place in ((".local", "bin"), (".npm-global", "bin"), (".claude", "local"))]
         folders += [os.path.join(home, "node_modules", ".bin"), os.path.join(home, ".yarn", "bin")]
         folders += [os.path.join(prefix, "bin") for prefix in self._machine]
         self.looked += folders
-        yield from self._there((os.path.join(folder, "claude") for folder in folders), "installed")
-        roots = [os.path.join(home, ".npm-global"), *self._prefixes(), *self._machine]
+        yield from self._iter_programs((os.path.join(folder, "claude") for folder in folders), "installed")
+        roots = [os.path.join(home, ".npm-global"), *self._iter_prefixes(), *self._machine]
         modules = [os.path.join(root, "lib", "node_modules") for root in roots] + [os.path.join(home, "node_modules")]
         self.looked += modules
-        yield from self._there(
-            (native(os.path.join(folder, _SCOPE, _PACKAGE, "bin", "claude.exe")) for folder in modules), "installed"
+        yield from self._iter_programs(
+            (resolve_native(os.path.join(folder, _SCOPE, _PACKAGE, "bin", "claude.exe")) for folder in modules), "installed"
         )
 
-    def _prefixes(self) -> Iterator[str]:
+    def _iter_prefixes(self) -> Iterator[str]:
         """Where npm installs for everybody: as it was told, else beside itself."""
         if told := self._environ.get("npm_config_prefix") or self._environ.get("NPM_CONFIG_PREFIX"):
             yield told
@@ -103,11 +103,11 @@ class InstallLocations:
             if os.path.isabs(folder) and os.path.basename(folder) == "bin" and _is_program(os.path.join(folder, "npm")):
                 yield os.path.dirname(folder)
 
-    def _there(self, files: Iterable[str], source: str) -> Iterator[Candidate]:
-        return (Candidate(native(os.path.realpath(file)), source) for file in files if _is_program(file))
+    def _iter_programs(self, files: Iterable[str], source: str) -> Iterator[Candidate]:
+        return (Candidate(resolve_native(os.path.realpath(file)), source) for file in files if _is_program(file))
 
 
-def native(path: str) -> str:
+def resolve_native(path: str) -> str:
     """For a file of npm's package the program itself, where it is: the file may be a script for node that starts it as a child."""
     parts = path.split(os.sep)
     if _SCOPE not in parts:
@@ -117,13 +117,13 @@ def native(path: str) -> str:
     if not path.startswith(package + os.sep):
         return path
     for around in (scope, os.path.join(package, "node_modules", _SCOPE)):
-        for name in _platforms():
+        for name in _iter_platforms():
             if _is_program(file := os.path.join(around, f"{_PACKAGE}-{name}", "claude")):
                 return file
     return path
 
 
-def _platforms() -> Iterator[str]:
+def _iter_platforms() -> Iterator[str]:
     """The names of npm's packages for this machine; both kinds of C library, this one's first."""
     system = "darwin" if sys.platform == "darwin" else "linux"
     name = f"{system}-{_ARCHITECTURES.get(platform.machine().lower(), platform.machine())}"
@@ -134,7 +134,7 @@ def _platforms() -> Iterator[str]:
         yield name
 
 
-def _package(name: str) -> list[str]:
+def _find_package(name: str) -> list[str]:
     """The folders of a package, which is not imported: that would take a quarter of a second."""
     try:
         spec = find_spec(name)
@@ -161,7 +161,7 @@ _MOST = MIB  # bytes of a package.json
 _DESKTOP = re.compile(r"/Claude\.app/|/claude-desktop/|/AnthropicClaude/|/Claude Desktop/", re.IGNORECASE)
 
 
-def rejection_reason(path: str) -> str:
+def find_rejection(path: str) -> str:
     """Why a file cannot be it, from looking at it alone; empty when it can."""
     if path.lower().endswith(_SHIMS):  # a shell between us would not pass on signals, nor all arguments (spec agents 7.32)
         return "it is a script of the Windows shell: name the program that it starts"
@@ -181,7 +181,7 @@ def rejection_reason(path: str) -> str:
     return "" if head.startswith(_HEADS) else "it is neither a program nor a script with a #! line"
 
 
-def banner_version(text: str) -> str:
+def parse_banner(text: str) -> str:
     """The version in what `--version` printed; empty when it is not Claude Code's. Desktop says `1.0.0 (Claude)`."""
     if not _PRODUCT.search(text):
         return ""
@@ -196,22 +196,22 @@ def parse_version(text: str) -> str:
 
 def is_newer(one: str, other: str) -> bool:
     """Whether a version is later than another: by number, part by part, a missing part being 0."""
-    mine, theirs = _numbers(one), _numbers(other)
+    mine, theirs = _parse_numbers(one), _parse_numbers(other)
     return next((a > b for a, b in zip_longest(mine, theirs, fillvalue=0) if a != b), False)
 
 
-def _numbers(version: str) -> list[int]:
+def _parse_numbers(version: str) -> list[int]:
     """-1 for what is no version: it is lower than all."""
     parts = [re.match(r"\d+", part) for part in version.removeprefix("v").split(".")]
     return [int(part[0]) if part else 0 for part in parts] if parts[0] else [-1]
 
 
-def recorded_version(path: str) -> str:
+def read_recorded_version(path: str) -> str:
     """The version, where a package or an installer has written it down beside the file; no process is needed then."""
     real = os.path.realpath(path)
     folder, name = os.path.split(real)
     with suppress(OSError, ValueError):  # the wheel has the banner in a file
-        return banner_version(paths.read_regular_file(f"{real}.version", _MOST).decode())
+        return parse_banner(paths.read_regular_file(f"{real}.version", _MOST).decode())
     if os.path.basename(folder) == "versions" and _INSTALLED.fullmatch(name):  # Claude's own installer: …/claude/versions/2.1.3
         return name
     for above in (folder, os.path.dirname(folder)):  # npm: in the package's folder, or in its `bin`
@@ -232,31 +232,31 @@ class VersionCache:
         """Ask all of them again."""
         self._seen.clear()
 
-    async def of(self, path: str, env: Mapping[str, str], *, limits: Limits, spawner: Spawner | None = None) -> str:
+    async def get(self, path: str, env: Mapping[str, str], *, limits: AgentLimits, spawner: Spawner | None = None) -> str:
         """Its version. `ValueError` says why it is not Claude Code."""
-        if why := rejection_reason(path):
+        if why := find_rejection(path):
             raise ValueError(why)
-        if version := recorded_version(path):
+        if version := read_recorded_version(path):
             return version
-        key = _as_it_is(path)
+        key = _make_cache_key(path)
         if key not in self._seen:
-            self._seen[key] = await _asked(path, env, limits, spawner)
+            self._seen[key] = await _query_version(path, env, limits, spawner)
         return self._seen[key]
 
 
-def _as_it_is(path: str) -> tuple[str, int, int]:
+def _make_cache_key(path: str) -> tuple[str, int, int]:
     about = os.stat(path)
     return os.path.realpath(path), about.st_mtime_ns, about.st_size
 
 
-async def _asked(path: str, env: Mapping[str, str], limits: Limits, spawner: Spawner | None) -> str:
+async def _query_version(path: str, env: Mapping[str, str], limits: AgentLimits, spawner: Spawner | None) -> str:
     if spawner is not None:
-        return await _ask(path, env, limits, spawner)
+        return await _run_version(path, env, limits, spawner)
     async with PlainSpawner(limits, watchdog=False) as own:
-        return await _ask(path, env, limits, own)
+        return await _run_version(path, env, limits, own)
 
 
-async def _closed(child: Child) -> None:
+async def _close_child(child: Child) -> None:
     """Also for one who is cancelled in this very moment: whoever waits for their end finds nothing left."""
     closing = asyncio.ensure_future(child.close())
     try:
@@ -266,13 +266,13 @@ async def _closed(child: Child) -> None:
         raise
 
 
-async def _ask(path: str, env: Mapping[str, str], limits: Limits, spawner: Spawner) -> str:
+async def _run_version(path: str, env: Mapping[str, str], limits: AgentLimits, spawner: Spawner) -> str:
     try:
         child = await spawner.spawn(Launch(argv=[path, "--version"], env=env, cwd="/", who="claude", stdin="null"))
     except SeraiError as error:
         raise ValueError(error.message) from None
     try:
-        said = child.to_noise(child.stdout)
+        said = child.drain_noise(child.stdout)
         async with asyncio.timeout(limits.agent_version):
             status = await child.exited
         said.drain()
@@ -280,10 +280,10 @@ async def _ask(path: str, env: Mapping[str, str], limits: Limits, spawner: Spawn
     except TimeoutError:
         raise ValueError(f"it did not tell its version within {limits.agent_version:g} s") from None
     finally:
-        await _closed(child)
+        await _close_child(child)
     if not status.ok:
         raise ValueError(f"it could not tell its version: {status}")
-    version = banner_version(text)
+    version = parse_banner(text)
     if not version:
         raise ValueError("it says that it is something else than Claude Code")
     return version
@@ -317,7 +317,7 @@ async def find_program(
     options: ClaudeOptions,
     environ: Mapping[str, str],
     *,
-    limits: Limits | None = None,
+    limits: AgentLimits | None = None,
     configured: str = "",
     probe: bool = False,
     spawner: Spawner | None = None,
@@ -328,15 +328,17 @@ async def find_program(
 
     `configured` is the path in the person's settings; what `options` name is stronger. With `probe` the version is always known.
     """
-    look = _Look(child_environment(environ, options, "/"), limits or Limits(), spawner, versions or VERSIONS)
-    bundled, everywhere = _kinds(options, environ)
-    if named := _named(options, environ, configured):
-        return await look.named(*named)
+    prober = _ProgramProber(build_environment(environ, options, "/"), limits or AgentLimits(), spawner, versions or VERSIONS)
+    bundled, everywhere = _read_kinds(options, environ)
+    if named := _find_named(options, environ, configured):
+        return await prober.check_named(*named)
     places = places or InstallLocations(environ)
-    return await look.best(list(_candidates(places, bundled=bundled, everywhere=everywhere)), places.looked, probe=probe)
+    return await prober.pick_best(
+        list(_iter_candidates(places, bundled=bundled, everywhere=everywhere)), places.looked, probe=probe
+    )
 
 
-def _named(options: ClaudeOptions, environ: Mapping[str, str], configured: str) -> Candidate | None:
+def _find_named(options: ClaudeOptions, environ: Mapping[str, str], configured: str) -> Candidate | None:
     """The one that somebody named, the strongest word first."""
     for path, source in ((options.path, "options"), (configured, "settings"), (environ.get(_VARIABLE, ""), _VARIABLE)):
         if path and (path not in _ANY or source == _VARIABLE):
@@ -345,7 +347,7 @@ def _named(options: ClaudeOptions, environ: Mapping[str, str], configured: str) 
     return None
 
 
-def _kinds(options: ClaudeOptions, environ: Mapping[str, str]) -> tuple[bool, bool]:
+def _read_kinds(options: ClaudeOptions, environ: Mapping[str, str]) -> tuple[bool, bool]:
     """Whether it has to be one that came with a package, or one that was installed; neither: whichever there is."""
     bundled = options.use_bundled or environ.get("CLAUDE_USE_BUNDLED") == "1"
     everywhere = options.use_global or environ.get("CLAUDE_USE_GLOBAL") == "1"
@@ -357,13 +359,13 @@ def _kinds(options: ClaudeOptions, environ: Mapping[str, str]) -> tuple[bool, bo
     return bundled, everywhere
 
 
-def _candidates(places: InstallLocations, *, bundled: bool, everywhere: bool) -> Iterator[Candidate]:
+def _iter_candidates(places: InstallLocations, *, bundled: bool, everywhere: bool) -> Iterator[Candidate]:
     """Each file once, those on the PATH first: they win a tie."""
-    there = [] if bundled else [places.on_path()]
+    there = [] if bundled else [places.iter_path()]
     if not everywhere:
-        there.append(places.bundled())
+        there.append(places.iter_bundled())
     if not bundled:
-        there.append(places.installed())
+        there.append(places.iter_installed())
     seen: set[str] = set()
     for candidate in chain.from_iterable(there):
         if candidate.path not in seen:
@@ -371,32 +373,32 @@ def _candidates(places: InstallLocations, *, bundled: bool, everywhere: bool) ->
             yield candidate
 
 
-class _Look:
+class _ProgramProber:
     """One search: how programs are asked for their version."""
 
-    def __init__(self, env: Mapping[str, str], limits: Limits, spawner: Spawner | None, versions: VersionCache) -> None:
+    def __init__(self, env: Mapping[str, str], limits: AgentLimits, spawner: Spawner | None, versions: VersionCache) -> None:
         self._env, self._limits, self._spawner, self._versions = env, limits, spawner, versions
 
-    async def named(self, path: str, source: str) -> ProgramFile:
+    async def check_named(self, path: str, source: str) -> ProgramFile:
         """The one that somebody named. It has to be one: to take another would not be what they said."""
         where = {"options": "the path that was given", "settings": "`path` under [agents.claude]"}.get(source, source)
         hint = f"correct {where}, or take it away; {HOW_TO_INSTALL}"
         if not os.path.isabs(path):  # it would be looked for in the project
             raise NoAgent(f"{where} is {path}, which is not an absolute path", who="claude", hint=hint)
         try:
-            return ProgramFile(path, await self._version(path), source)
+            return ProgramFile(path, await self._get_version(path), source)
         except ValueError as error:
             raise NoAgent(f"{where} is {path}: {error}", who="claude", hint=hint) from None
 
-    async def best(self, candidates: list[Candidate], looked: list[str], *, probe: bool) -> ProgramFile:
-        rejected = {one.path: why for one in candidates if (why := rejection_reason(one.path))}
+    async def pick_best(self, candidates: list[Candidate], looked: list[str], *, probe: bool) -> ProgramFile:
+        rejected = {one.path: why for one in candidates if (why := find_rejection(one.path))}
         left = [one for one in candidates if one.path not in rejected]
         if len(left) == 1 and not probe:
-            return ProgramFile(left[0].path, recorded_version(left[0].path), left[0].source)
+            return ProgramFile(left[0].path, read_recorded_version(left[0].path), left[0].source)
         found: ProgramFile | None = None
         for one in left:
             try:
-                version = await self._version(one.path)
+                version = await self._get_version(one.path)
             except ValueError as error:
                 rejected[one.path] = str(error)
                 continue
@@ -407,5 +409,5 @@ class _Look:
             raise NoAgent(f"Claude Code is not here; looked in {', '.join(looked)}{beside}", who="claude", hint=HOW_TO_INSTALL)
         return found
 
-    async def _version(self, path: str) -> str:
-        return await self._versions.of(path, self._env, limits=self._limits, spawner=self._spawner)
+    async def _get_version(self, path: str) -> str:
+        return await self._versions.get(path, self._env, limits=self._limits, spawner=self._spawner)

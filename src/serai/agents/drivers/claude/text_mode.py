@@ -13,7 +13,7 @@ import msgspec
 
 from serai.agents.driven.process import StderrLines
 from serai.agents.driver import Capabilities, Driver, Prompt, TurnFailed
-from serai.agents.drivers.claude.connection import exit_error
+from serai.agents.drivers.claude.connection import build_exit_error
 from serai.agents.drivers.claude.launch import ClaudeLaunch
 from serai.agents.event_hub import EventHub
 from serai.errors import AgentFailed, LimitHit, NotCapable, PeerGone, PeerTimeout, SeraiError
@@ -63,14 +63,14 @@ class TextClaude(Driver):
             await stop_child(child, self.context.limits)
             deadlines.close()
             self._child = None
-        return self._result(answer, cause)
+        return self._build_result(answer, cause)
 
-    def _result(self, answer: _Answer, cause: SeraiError) -> TurnResult:
+    def _build_result(self, answer: _Answer, cause: SeraiError) -> TurnResult:
         text = answer.end()
         if self._interrupted:
             return TurnResult(status="cancelled", text=text, error=self._interrupted)
         if not isinstance(cause, PeerGone) or cause.exit is None or not cause.exit.ok:
-            error = cause if isinstance(cause, PeerTimeout) else exit_error(cause, self.name)
+            error = cause if isinstance(cause, PeerTimeout) else build_exit_error(cause, self.name)
             if text and isinstance(error, AgentFailed):  # it prints why to its stdout
                 error.details = (text.strip(),)
             raise TurnFailed(error, TurnResult(status="error", text=text, error=str(error)))
@@ -103,26 +103,26 @@ class _Answer:
         self.over: asyncio.Future[SeraiError] = asyncio.get_running_loop().create_future()
 
     def end(self) -> str:
-        self._take(self._decoder.decode(b"", final=True))
+        self._add_text(self._decoder.decode(b"", final=True))
         text = "".join(self._pieces)
         if text.strip():
             self._hub.emit(Message(content=(TextBlock(text.rstrip("\n")),)))
         return text.rstrip("\n")
 
-    def received(self, run: bytes) -> None:
-        self._take(self._decoder.decode(run))
+    def handle_run(self, run: bytes) -> None:
+        self._add_text(self._decoder.decode(run))
 
-    def _take(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if text:
             self._pieces.append(text)
             self._hub.emit(Text(text=text))
 
-    def oversize(self, frame: Oversize) -> None:
-        self.received(frame.head)
+    def handle_oversize(self, frame: Oversize) -> None:
+        self.handle_run(frame.head)
 
     def tick(self, now: float) -> float | None:  # noqa: ARG002
         return None
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         if not self.over.done():
             self.over.set_result(cause)

@@ -41,15 +41,15 @@ class ToolServer:
         self._tell = tell
         self._server = PeerSide(SERVER, __version__, lambda: () if tools is None else tools.list())
         self._running: dict[bytes, asyncio.Task[ToolResult]] = {}  # by the id of the call
-        self.tools = ToolMap(self._real)
+        self.tools = ToolMap(self._resolve_name)
 
-    def _real(self, name: str) -> str | None:
-        return self._server.names.back(name)
+    def _resolve_name(self, name: str) -> str | None:
+        return self._server.names.find_original(name)
 
-    def news(self) -> dict[str, Any] | None:
+    def build_list_changed(self) -> dict[str, Any] | None:
         """What to tell it before a turn, when the tools are others than it knows: guests come and go."""
         try:
-            message = self._server.list_changed() if self._server.changed else None
+            message = self._server.notify_tools_changed() if self._server.changed else None
         except Exception:  # whoever has the tools: a turn needs none
             log.exception("the tools could not be listed")
             return None
@@ -60,18 +60,18 @@ class ToolServer:
     async def serve(self, heard: McpMessage, connection: ClaudeConnection) -> None:
         """One message, and its answer when there is one. Withdrawn, the call ends."""
         try:
-            frame = await self._answered(heard, connection)
+            frame = await self._build_frame(heard, connection)
         except NoApproval:  # withdrawn in the meantime
             return
         await connection.deliver(frame, "the answer of a tool")
 
-    async def _answered(self, heard: McpMessage, connection: ClaudeConnection) -> bytes:
+    async def _build_frame(self, heard: McpMessage, connection: ClaudeConnection) -> bytes:
         try:
             answer = await self._answer(heard)
         except Exception as error:  # it would wait for ever
             log.exception("a message for our tools could not be answered")
-            return connection.ours.refuse(heard.id, f"it could not be answered: {error}")
-        return connection.ours.mcp(heard.id, None if answer is None else Raw(answer))
+            return connection.host_side.refuse(heard.id, f"it could not be answered: {error}")
+        return connection.host_side.answer_mcp(heard.id, None if answer is None else Raw(answer))
 
     async def _answer(self, heard: McpMessage) -> bytes | None:
         if heard.server != SERVER or self._box is None:
@@ -99,14 +99,14 @@ class ToolServer:
         finally:
             self._running.pop(called.id, None)
             task.cancel()
-        result = ToolResult.error("tool execution cancelled") if task.cancelled() else _result(task, call)
+        result = ToolResult.error("tool execution cancelled") if task.cancelled() else _get_result(task, call)
         try:
             return self._server.answer(called.id, fit_for_model(result, self._most))
         except (TypeError, ValueError) as error:
             return self._server.fail(called.id, _INTERNAL, f"the result of {call.name} cannot be told: {error}")
 
 
-def _result(task: asyncio.Task[ToolResult], call: ToolCall) -> ToolResult:
+def _get_result(task: asyncio.Task[ToolResult], call: ToolCall) -> ToolResult:
     if (error := task.exception()) is None:
         return task.result()
     log.error("the tool %s failed", call.name, exc_info=error)

@@ -29,7 +29,7 @@ log = logging.getLogger("serai.agents")
 
 
 class EventSequencer:
-    """Tells one session's events to its stage."""
+    """Tells one session's events to its hub."""
 
     def __init__(self, hub: EventHub, interceptors: Interceptors) -> None:
         self._hub = hub
@@ -43,35 +43,35 @@ class EventSequencer:
         self.failure: Exception | None = None  # somebody must know of what happens, and could not be told
 
     @property
-    def _at_once(self) -> bool:
+    def _can_emit_now(self) -> bool:
         """Whether nobody has to see it before all others do."""
         return self._task is None and not self._interceptors.hold_text and not self._held
 
-    def tell(self, events: Sequence[Event]) -> None:
-        if self._at_once:
+    def emit(self, events: Sequence[Event]) -> None:
+        if self._can_emit_now:
             for event in events:
-                self._emit(event)
+                self._emit_now(event)
             return
         self._waiting += events
-        self._go_on()
+        self._start_work()
 
-    def after(self, over: Callable[[], Awaitable[None]]) -> None:
+    def hold_until(self, over: Callable[[], Awaitable[None]]) -> None:
         """What comes from now on is told when this is over."""
         self._waiting.append(over)
-        self._go_on()
+        self._start_work()
 
-    def _go_on(self) -> None:
+    def _start_work(self) -> None:
         if self._task is None and self._waiting:
-            self._task = asyncio.get_running_loop().create_task(self._work(), name="tell what claude says")
+            self._task = asyncio.get_running_loop().create_task(self._process_waiting(), name="tell what claude says")
 
-    def then(self, work: Callable[[], None]) -> None:
+    def run_in_order(self, work: Callable[[], None]) -> None:
         """Have it done when all that has come so far is told: at once, as a rule."""
         if self._task is None:
             self._do(work)
         else:
             self._waiting.append(work)
 
-    async def told(self) -> None:
+    async def drain(self) -> None:
         """Until all that has come so far is told."""
         while self._task is not None:
             await asyncio.wait([self._task])
@@ -89,7 +89,7 @@ class EventSequencer:
         self._text, self.changed = "", False
         return text
 
-    def _emit(self, event: Event) -> None:
+    def _emit_now(self, event: Event) -> None:
         if type(event) is Message and not event.lane:
             self._text = event.text
         try:
@@ -104,12 +104,12 @@ class EventSequencer:
             self.failure = self.failure or error
             return None
 
-    def failed(self) -> Exception | None:
+    def take_failure(self) -> Exception | None:
         """What could not be told of this turn, once."""
         failure, self.failure = self.failure, None
         return failure
 
-    async def _work(self) -> None:
+    async def _process_waiting(self) -> None:
         try:
             while self._waiting:
                 what = self._waiting.popleft()
@@ -117,36 +117,36 @@ class EventSequencer:
                     if (over := self._do(what)) is not None:
                         await over
                 else:
-                    await self._one(what)
+                    await self._process_event(what)
         finally:
             self._task = None
 
-    async def _one(self, event: Event) -> None:
+    async def _process_event(self, event: Event) -> None:
         if isinstance(event, Text) and not event.lane:
             self._held.append(event)
         elif isinstance(event, Message) and not event.lane and event.text:
-            shown = await self._shown(event)
+            shown = await self._intercept(event)
             held, self._held = self._held, []
             if shown is event:
                 for piece in held:
-                    self._emit(piece)
-                self._emit(event)
+                    self._emit_now(piece)
+                self._emit_now(event)
                 return
             self.changed, self._text = True, ""
             if shown is not None:
-                self._emit(msgspec.structs.replace(shown, native=None))  # which has what was not to be seen
+                self._emit_now(msgspec.structs.replace(shown, native=None))  # which has what was not to be seen
         else:
-            self._emit(_bare(event))
+            self._emit_now(_strip_native(event))
 
-    async def _shown(self, said: Message) -> Message | None:
+    async def _intercept(self, said: Message) -> Message | None:
         try:
-            return await self._interceptors.message(said)
+            return await self._interceptors.filter_message(said)
         except (Exception, asyncio.CancelledError) as error:  # what might be hidden is (design rule 7)
             if self._closed:
                 raise
             log.exception("an interceptor failed")
             why = str(error) or type(error).__name__
-            self._emit(NoticeEvent(notice=Notice(f"what the model said is not shown: {why}", "warn", "serai")))
+            self._emit_now(NoticeEvent(notice=Notice(f"what the model said is not shown: {why}", "warn", "serai")))
             return None
 
 
@@ -158,7 +158,7 @@ _SPOKEN = frozenset({"assistant", "stream_event", "result"})
 _LINE = msgspec.json.Decoder(_Line | list[msgspec.Raw])
 
 
-def _bare(event: Event) -> Event:
+def _strip_native(event: Event) -> Event:
     """Without its line, where that may have words which are not to be seen: one line can be that of several events."""
     if event.lane or not isinstance(event.native, msgspec.Raw):
         return event
@@ -183,39 +183,39 @@ class PromptTurn:
         self._how: ClaudeTurnOutcome | None = None
         self._denied: Deny | None = None
 
-    def ends(self, how: ClaudeTurnOutcome, denied: Deny | None) -> None:
+    def end(self, how: ClaudeTurnOutcome, denied: Deny | None) -> None:
         self._how, self._denied = how, denied
-        self._done()
+        self._finish()
 
-    def fails(self, error: SeraiError) -> None:
+    def fail(self, error: SeraiError) -> None:
         if not self.answered:
             self.error = self.error or error
-            self._done()
+            self._finish()
 
-    def withdrawn(self) -> None:
+    def withdraw(self) -> None:
         """It never began, because we ended it."""
         if not self.answered:
-            self._done()
+            self._finish()
 
-    def _done(self) -> None:
+    def _finish(self) -> None:
         if not self.over.done():
             self.over.set_result(None)
 
-    def result(self, telling: EventSequencer) -> TurnResult:
+    def result(self, sequencer: EventSequencer) -> TurnResult:
         """What came of it, or `TurnFailed`. What ended it on purpose counts before what that looks like to the agent."""
-        how, text = self._how, telling.end_turn()
-        if (failure := telling.failed()) is not None:
+        how, text = self._how, sequencer.end_turn()
+        if (failure := sequencer.take_failure()) is not None:
             raise failure
         if self.error is not None:
-            raise TurnFailed(self.error, _result("error", how, text, str(self.error)))
+            raise TurnFailed(self.error, _build_result("error", how, text, str(self.error)))
         if self.interrupted:
-            return _result("cancelled", how, text, self.interrupted)
+            return _build_result("cancelled", how, text, self.interrupted)
         if self._denied is not None:
-            return _result("denied", how, text, self._denied.why)
+            return _build_result("denied", how, text, self._denied.why)
         assert how is not None
         if how.error is not None:
-            raise TurnFailed(how.error, _result("error", how, text, str(how.error)))
-        return _result("success", how, text)
+            raise TurnFailed(how.error, _build_result("error", how, text, str(how.error)))
+        return _build_result("success", how, text)
 
 
 class CostCounter:
@@ -224,7 +224,7 @@ class CostCounter:
     def __init__(self) -> None:
         self._so_far = 0.0  # US dollars
 
-    def of_turn(self, how: ClaudeTurnOutcome) -> ClaudeTurnOutcome:
+    def count_turn(self, how: ClaudeTurnOutcome) -> ClaudeTurnOutcome:
         if (total := how.usage.cost_usd) is None:
             return how
         new, self._so_far = max(total - self._so_far, 0.0), total
@@ -240,7 +240,7 @@ class AgentTurn:
         self.interrupted = ""
         self._turn = Turn(Prompt(""), hub, stop=self._stop)
 
-    def begins(self) -> None:
+    def begin(self) -> None:
         """Unless a prompt of ours was quicker: then what comes of it is told in that turn."""
         if self._hub.turn is None:
             self._hub.announce(self._turn)
@@ -252,30 +252,30 @@ class AgentTurn:
         await self._interrupt(reason, over)
         await over
 
-    def ends(self, how: ClaudeTurnOutcome, telling: EventSequencer) -> None:
+    def end(self, how: ClaudeTurnOutcome, sequencer: EventSequencer) -> None:
         if self._hub.turn is not self._turn:
             return
-        text = telling.end_turn()
-        if (failure := telling.failed()) is not None:
-            self._hub.end(self._turn, _result("error", how, text, str(failure)), failure)
+        text = sequencer.end_turn()
+        if (failure := sequencer.take_failure()) is not None:
+            self._hub.end(self._turn, _build_result("error", how, text, str(failure)), failure)
         elif self.interrupted:
-            self._hub.end(self._turn, _result("cancelled", how, text, self.interrupted))
+            self._hub.end(self._turn, _build_result("cancelled", how, text, self.interrupted))
         elif how.error is not None:
-            self._hub.end(self._turn, _result("error", how, text, str(how.error)), how.error)
+            self._hub.end(self._turn, _build_result("error", how, text, str(how.error)), how.error)
         else:
-            self._hub.end(self._turn, _result("success", how, text))
+            self._hub.end(self._turn, _build_result("success", how, text))
 
-    def fails(self, error: SeraiError, telling: EventSequencer) -> None:
+    def fail(self, error: SeraiError, sequencer: EventSequencer) -> None:
         if self._hub.turn is self._turn:
-            self._hub.end(self._turn, _result("error", None, telling.end_turn(), str(error)), error)
+            self._hub.end(self._turn, _build_result("error", None, sequencer.end_turn(), str(error)), error)
 
 
-def _result(status: Status, how: ClaudeTurnOutcome | None, text: str | None, error: str = "") -> TurnResult:
+def _build_result(status: Status, how: ClaudeTurnOutcome | None, text: str | None, error: str = "") -> TurnResult:
     """`text` is what may be seen, where that is not what was said; then its own form is not to be seen either.
 
     How long it took is measured here, by a clock that nobody sets (spec agents 7.28).
     """
-    result = TurnResult(status=status) if how is None else how.result()
+    result = TurnResult(status=status) if how is None else how.to_turn_result()
     changes: dict[str, Any] = {"status": status, "error": error, "seconds": 0.0}
     if text is not None:
         changes |= {"text": text, "native": None}

@@ -20,22 +20,11 @@ from serai.agents.event_hub import EventHub
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import AgentFailed, Closed, SeraiError
-from serai.limits import Limits
+from serai.limits import AgentLimits
 from serai.model import events
+from serai.model import events as model_events
 from serai.model.actions import Notice
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, QuestionOption
-from serai.model.events import (
-    OtherEvent,
-    SessionStarted,
-    StepEnded,
-    StepSettled,
-    StepStarted,
-    Stop,
-    ToolCalled,
-    ToolEnded,
-    ToolStarted,
-    TurnResult,
-)
 from serai.model.tools import NativeCall, TextBlock, ToolCall, ToolResult
 from serai.store.messages import INTERRUPTED
 from serai.store.session_folder import CurrentSession
@@ -45,7 +34,7 @@ AGENT = "mock"
 Message = dict[str, Any]
 
 
-def message(type: str, **fields: Any) -> Message:
+def to_message(type: str, **fields: Any) -> Message:
     """A message of that type; what is empty is left out, as the seed's JSON does. A yes or no never is."""
     return {"type": type} | {key: value for key, value in fields.items() if value or isinstance(value, bool)}
 
@@ -99,49 +88,49 @@ class MockTurn:
         self._played = 0
         self._numbered = 0
 
-    async def play(self) -> TurnResult:
+    async def play(self) -> model_events.TurnResult:
         """To its end. `TurnFailed` says why it failed."""
         # What says how the conversation stands comes first, as Claude Code's `init` does at every turn (spec agents 5.3 Z5).
         total = max((step.total for step in self._steps if isinstance(step, script.Permission | script.Ask)), default=0)
-        self._hub.emit(events.TurnPrepared(native=message("init", max_iterations=total)))
+        self._hub.emit(events.TurnPrepared(native=to_message("init", max_iterations=total)))
         try:
             for step in self._steps:
-                await self._hub.room()
+                await self._hub.wait_for_room()
                 await asyncio.sleep(0)
-                await self._one(step)
+                await self._play_step(step)
                 self._played += 1
         except _Over as over:
-            return self._result(over.result)
+            return self._build_result(over.result)
         except asyncio.CancelledError:
             self._settle("aborted", _INTERRUPTED)
             raise
-        return self._result(script.Result())
+        return self._build_result(script.Result())
 
-    def cancelled(self, reason: str) -> TurnResult:
+    def build_cancelled(self, reason: str) -> model_events.TurnResult:
         """How it ends when somebody has interrupted it."""
-        told = self._told_result(script.Result(status="cancelled", error=reason))
-        return TurnResult(status="cancelled", text=self._text, error=reason, steps=self._step, native=told)
+        told = self._build_native_result(script.Result(status="cancelled", error=reason))
+        return model_events.TurnResult(status="cancelled", text=self._text, error=reason, steps=self._step, native=told)
 
-    async def _one(self, step: Step) -> None:
+    async def _play_step(self, step: Step) -> None:
         match step:
             case script.Assistant():
-                self._say(self._filled(step.text))
+                self._say(self._fill(step.text))
             case script.StreamDelta():
-                self._piece(events.Text(text=(text := self._filled(step.text)), native=message("stream_delta", delta=text)))
+                self._emit_piece(events.Text(text=(text := self._fill(step.text)), native=to_message("stream_delta", delta=text)))
                 self._pieces.append(text)
             case script.Thinking():
-                self._piece(events.Thinking(text=self._filled(step.text)))
+                self._emit_piece(events.Thinking(text=self._fill(step.text)))
             case script.ToolUse():
-                self._call(step.tool, step.input, step.id, tell=True)
+                self._add_call(step.tool, step.input, step.id, tell=True)
             case script.ToolResult():
-                self._tool_result(step)
+                self._play_tool_result(step)
             case script.Permission():
-                await self._permission(step)
+                await self._play_permission(step)
             case script.Ask():
                 await self._ask(step)
             case script.Error():
                 self._hub.emit(
-                    events.NoticeEvent(notice=Notice(step.message, "error", "mock"), native=message("error", error=step.message))
+                    events.NoticeEvent(notice=Notice(step.message, "error", "mock"), native=to_message("error", error=step.message))
                 )
             case script.Wait():
                 await self._wait(step)
@@ -151,9 +140,9 @@ class MockTurn:
                 self._played += 1
                 raise _Over(step)
             case script.Fail():
-                raise self._failed(step)
+                raise self._build_failure(step)
 
-    def _filled(self, text: str) -> str:
+    def _fill(self, text: str) -> str:
         return text.replace("{prompt}", self._prompt.text)
 
     async def _wait(self, step: script.Wait) -> None:
@@ -164,161 +153,161 @@ class MockTurn:
     # -- what it says
 
     def _say(self, text: str) -> None:
-        told = message("assistant", message=text)
+        told = to_message("assistant", message=text)
         if self._pieces and "".join(self._pieces) == text:  # the whole of what came in pieces
             self._pieces.clear()
-            self._message(text, told)
+            self._emit_message(text, told)
             return
-        self._whole()
-        self._speak()
+        self._flush_pieces()
+        self._open_step()
         self._hub.emit(events.Text(text=text))
-        self._message(text, told)
+        self._emit_message(text, told)
 
-    def _piece(self, event: events.Text | events.Thinking) -> None:
-        self._speak()
+    def _emit_piece(self, event: events.Text | events.Thinking) -> None:
+        self._open_step()
         self._hub.emit(event)
 
-    def _speak(self) -> None:
+    def _open_step(self) -> None:
         """In a step in which nothing whole was said yet, and no tool used."""
         if self._told or self._ended or self._calls:
             self._settle("end")
         if not self._open:
             self._step += 1
             self._open = True
-            self._hub.emit(StepStarted(step=self._step))
+            self._hub.emit(model_events.StepStarted(step=self._step))
 
-    def _message(self, text: str, native: dict[str, Any] | None = None) -> None:
+    def _emit_message(self, text: str, native: dict[str, Any] | None = None) -> None:
         self._told, self._text = True, text
         content = (TextBlock(text),) if text else ()
         self._hub.emit(events.Message(content=content, model="mock", native=native))
 
-    def _whole(self) -> None:
+    def _flush_pieces(self) -> None:
         """What came in pieces and was never said whole."""
         if self._pieces:
             text = "".join(self._pieces)
             self._pieces.clear()
-            self._message(text)
+            self._emit_message(text)
 
-    def _end_step(self, stop: Stop) -> None:
+    def _end_step(self, stop: model_events.Stop) -> None:
         if self._open and not self._ended:
-            self._whole()
+            self._flush_pieces()
             self._ended = True
-            self._hub.emit(StepEnded(step=self._step, stop="tool_use" if self._calls and stop == "end" else stop))
+            self._hub.emit(model_events.StepEnded(step=self._step, stop="tool_use" if self._calls and stop == "end" else stop))
 
-    def _settle(self, stop: Stop = "end", result: ToolResult = _DONE) -> None:
+    def _settle(self, stop: model_events.Stop = "end", result: ToolResult = _DONE) -> None:
         """The step is over: what runs has this result."""
         self._end_step(stop)
         for id in list(self._calls):
             self._finish(id, result)
         if self._open:
-            self._hub.emit(StepSettled(step=self._step))
+            self._hub.emit(model_events.StepSettled(step=self._step))
         self._open = self._told = self._ended = False
 
     # -- what it does
 
-    def _call(self, tool: str, input: dict[str, Any], id: str, *, tell: bool) -> ToolCall:
-        self._whole()
+    def _add_call(self, tool: str, input: dict[str, Any], id: str, *, tell: bool) -> ToolCall:
+        self._flush_pieces()
         if self._ended:
             self._settle()
         if not self._open:
-            self._speak()
+            self._open_step()
         id = id or f"mock-{self._number()}"
         if id in self._calls:  # results are told apart by them
             id = f"{id}-{self._number()}"
         call = ToolCall(tool, dict(input), id, asker="mock", native=NativeCall(tool, dict(input)))
         self._calls[id] = call
         self._denied = False
-        told = message("tool_use", tool_id=id, tool_name=tool, input=call.arguments) if tell else None
-        self._hub.emit(ToolCalled(call=call, native=told))
+        told = to_message("tool_use", tool_id=id, tool_name=tool, input=call.arguments) if tell else None
+        self._hub.emit(model_events.ToolCalled(call=call, native=told))
         return call
 
-    def _run(self, call: ToolCall) -> None:
+    def _start_call(self, call: ToolCall) -> None:
         if call.id not in self._running:
             self._end_step("tool_use")
             self._running.add(call.id)
             self._calls[call.id] = call
-            self._hub.emit(ToolStarted(call=call))
+            self._hub.emit(model_events.ToolStarted(call=call))
 
     def _finish(self, id: str, result: ToolResult, native: dict[str, Any] | None = None) -> None:
         """A call has its result; one that never ran because it was denied or interrupted did not start either."""
         if not result.code:
-            self._run(self._calls[id])
+            self._start_call(self._calls[id])
         call = self._calls.pop(id)
         self._running.discard(id)
-        self._hub.emit(ToolEnded(call=call, result=result, native=native))
+        self._hub.emit(model_events.ToolEnded(call=call, result=result, native=native))
 
-    def _tool_result(self, step: script.ToolResult) -> None:
+    def _play_tool_result(self, step: script.ToolResult) -> None:
         id = step.id or next(reversed(self._calls), "")
         if id not in self._calls:
             if self._denied:  # it has its result, which is that no
                 return
-            id = self._call("mock_tool", {}, step.id, tell=False).id  # nobody said what for: of something
+            id = self._add_call("mock_tool", {}, step.id, tell=False).id  # nobody said what for: of something
         result = ToolResult.error(step.text) if step.is_error else ToolResult.of(step.text)
-        told = message("tool_result", tool_id=id, tool_name=self._calls[id].name, content=step.text, is_error=step.is_error)
+        told = to_message("tool_result", tool_id=id, tool_name=self._calls[id].name, content=step.text, is_error=step.is_error)
         self._finish(id, result, told)
 
     # -- what it asks
 
-    async def _permission(self, step: script.Permission) -> None:
-        call = self._call(step.tool, step.input, step.id, tell=False)
+    async def _play_permission(self, step: script.Permission) -> None:
+        call = self._add_call(step.tool, step.input, step.id, tell=False)
         self._end_step("tool_use")
         id = self._hub.new_id("permission")
-        told = message(
+        told = to_message(
             "permission_request", request_id=id, tool_name=step.tool, input=step.input, reason=step.reason,
             step=step.step, total=step.total,
         )  # fmt: skip
         decision = await self._hub.ask(Approval(id=id, call=call, reason=step.reason, native=told))
         approved = isinstance(decision, Allow)
-        self._decided(id, decision, approved=approved)
+        self._emit_decision(id, decision, approved=approved)
         if step.expect_approved not in (None, approved):
             wanted, got = ("approved", "denied") if step.expect_approved else ("denied", "approved")
             self._failures.append(f"{step.tool} should have been {wanted} and was {got}")
         if isinstance(decision, Allow):
             final = call.arguments if decision.arguments is msgspec.UNSET else decision.arguments
-            self._run(msgspec.structs.replace(call, arguments=final))
+            self._start_call(msgspec.structs.replace(call, arguments=final))
             self._numbered = max(self._numbered, step.step)
             return
-        self._refused(call, decision, "permission_denied", ends=step.on_deny_terminate)
+        self._refuse(call, decision, "permission_denied", ends=step.on_deny_terminate)
 
     async def _ask(self, step: script.Ask) -> None:
         asked = [one if isinstance(one, dict) else {"question": one} for one in step.questions]
-        call = self._call(ASK_TOOL, {"questions": asked}, step.id, tell=False)
+        call = self._add_call(ASK_TOOL, {"questions": asked}, step.id, tell=False)
         self._end_step("tool_use")
         id = self._hub.new_id("question")
-        told = message(
+        told = to_message(
             "permission_request", request_id=id, tool_name=ASK_TOOL, input=call.arguments, step=step.step, total=step.total
         )
-        question = Question(id=id, items=tuple(map(_item, asked)), tool=ASK_TOOL, call_id=call.id, native=told)
+        question = Question(id=id, items=tuple(map(_parse_item, asked)), tool=ASK_TOOL, call_id=call.id, native=told)
         decision = await self._hub.ask(question)
         answers = decision.answers if isinstance(decision, Answer) else {}
-        self._decided(id, decision, approved=bool(answers))
-        self._expect(step, answers)
+        self._emit_decision(id, decision, approved=bool(answers))
+        self._check_answers(step, answers)
         if answers:
-            self._run(call)
+            self._start_call(call)
             self._finish(call.id, ToolResult.of("\n".join(f"{text}: {said}" for text, said in answers.items())))
             self._numbered = max(self._numbered, step.step)
             return
-        self._refused(call, decision, "ask_denied", ends=step.on_deny_terminate)
+        self._refuse(call, decision, "ask_denied", ends=step.on_deny_terminate)
 
-    def _expect(self, step: script.Ask, answers: Mapping[str, Any]) -> None:
+    def _check_answers(self, step: script.Ask, answers: Mapping[str, Any]) -> None:
         if step.expect_answers is None:
             return
-        texts = [_item(one if isinstance(one, dict) else {"question": one}).text for one in step.questions]
+        texts = [_parse_item(one if isinstance(one, dict) else {"question": one}).text for one in step.questions]
         places = {str(place): text for place, text in enumerate(texts) if str(place) not in texts}
         expected = {places.get(key, key): wanted for key, wanted in step.expect_answers.items()}
         for text in sorted(expected.keys() | answers.keys()):
             if expected.get(text) != answers.get(text):
                 self._failures.append(f"{text!r} should have been answered {expected.get(text)!r}, not {answers.get(text)!r}")
 
-    def _decided(self, id: str, decision: Decision, *, approved: bool) -> None:
+    def _emit_decision(self, id: str, decision: Decision, *, approved: bool) -> None:
         why = decision.why if isinstance(decision, Deny) else ""
         remember = not isinstance(decision, Answer) and decision.remember != "once"
-        told = message(
+        told = to_message(
             "permission_result", request_id=id, approved=approved, reason=why, **({"remember": True} if remember else {})
         )
-        self._hub.emit(OtherEvent(kind="permission_result", native=told))
+        self._hub.emit(model_events.OtherEvent(kind="permission_result", native=told))
 
-    def _refused(self, call: ToolCall, decision: Decision, status: Status, *, ends: bool) -> None:
+    def _refuse(self, call: ToolCall, decision: Decision, status: Status, *, ends: bool) -> None:
         why = decision.why if isinstance(decision, Deny) else ""
         why = why or ("it was denied" if status == "permission_denied" else "nobody answered")
         self._finish(call.id, ToolResult.error(why, code="PERMISSION_DENIED"))
@@ -329,22 +318,22 @@ class MockTurn:
 
     # -- how it ends
 
-    def _told_result(self, said: script.Result) -> dict[str, Any]:
+    def _build_native_result(self, said: script.Result) -> dict[str, Any]:
         failures = {"metadata": {"expectation_failures": list(self._failures)}} if self._failures else {}
         error = "; ".join(self._failures) or said.error
-        return message(
+        return to_message(
             "result", status=said.status, message=said.message or self._text, cost_usd=said.cost_usd, duration_ms=said.duration_ms,
             steps_completed=self._numbered or self._played, is_error=bool(self._failures) or said.status == "error", error=error,
             **failures,
         )  # fmt: skip
 
-    def _result(self, said: script.Result) -> TurnResult:
+    def _build_result(self, said: script.Result) -> model_events.TurnResult:
         self._settle("end")
-        told = self._told_result(said)
+        told = self._build_native_result(said)
         text, usage = said.message or self._text, events.Usage(cost_usd=said.cost_usd)
         status = "error" if self._failures else _STATUS[said.status]
         error = told.get("error", "")
-        result = TurnResult(
+        result = model_events.TurnResult(
             status=status, text=text, error=error, steps=self._step, usage=usage, seconds=said.duration_ms / 1000, native=told
         )
         if self._failures:
@@ -357,16 +346,16 @@ class MockTurn:
             raise TurnFailed(AgentFailed(error or text or "its script says so", native=told, who="mock"), result)
         return result
 
-    def _failed(self, step: script.Fail) -> TurnFailed:
+    def _build_failure(self, step: script.Fail) -> TurnFailed:
         self._settle("error")
         error = step.error
         failure = error if isinstance(error, SeraiError) else AgentFailed(error, kind=step.kind, who="mock")
-        told = self._told_result(script.Result(status="error", error=str(failure)))
-        result = TurnResult(status="error", text=self._text, error=str(failure), steps=self._step, native=told)
+        told = self._build_native_result(script.Result(status="error", error=str(failure)))
+        result = model_events.TurnResult(status="error", text=self._text, error=str(failure), steps=self._step, native=told)
         return TurnFailed(failure, result)
 
 
-def _item(asked: dict[str, Any]) -> QuestionItem:
+def _parse_item(asked: dict[str, Any]) -> QuestionItem:
     """A question as Claude Code has it (spec agents 2.9)."""
     choices = []
     for option in asked.get("options", ()):
@@ -393,7 +382,7 @@ class Mock(Driver):
         self._turns = 0
         self._ids = itertools.count(1)
         self._hub: EventHub | None = None
-        self._playing: asyncio.Task[TurnResult] | None = None
+        self._playing: asyncio.Task[model_events.TurnResult] | None = None
         self._later: list[Background] = []  # turns that it begins by itself, not begun yet
         self._own: asyncio.Task[None] | None = None  # begins them
 
@@ -407,18 +396,18 @@ class Mock(Driver):
         if self.script.fail_with:
             raise AgentFailed(self.script.fail_with, kind="exited", who=self.name)
         self._hub = hub
-        hub.emit(SessionStarted(session=self.session_id, messages=self._before))
+        hub.emit(model_events.SessionStarted(session=self.session_id, messages=self._before))
 
-    async def run(self, prompt: Prompt) -> TurnResult:
-        steps = self.script.turn(self._turns)
+    async def run(self, prompt: Prompt) -> model_events.TurnResult:
+        steps = self.script.get_steps(self._turns)
         self._turns += 1
         return await self._play(prompt, steps)
 
-    async def _play(self, prompt: Prompt, steps: tuple[Step, ...]) -> TurnResult:
+    async def _play(self, prompt: Prompt, steps: tuple[Step, ...]) -> model_events.TurnResult:
         play = MockTurn(self.hub, prompt, steps, number=lambda: next(self._ids), later=self._begin_later)
         turn = self.hub.turn
         if turn is not None and turn.reason:  # interrupted before it began
-            return play.cancelled(turn.reason)
+            return play.build_cancelled(turn.reason)
         self._playing = playing = asyncio.get_running_loop().create_task(play.play(), name="script of the mock agent")
         try:
             return await asyncio.shield(playing)
@@ -427,7 +416,7 @@ class Mock(Driver):
                 playing.cancel()
                 await asyncio.wait([playing])
                 raise
-            return play.cancelled((turn.reason if turn is not None else "") or "interrupted")
+            return play.build_cancelled((turn.reason if turn is not None else "") or "interrupted")
         finally:
             self._playing = None
 
@@ -440,9 +429,9 @@ class Mock(Driver):
     def _begin_later(self, step: Background) -> None:
         self._later.append(step)
         if self._own is None or self._own.done():
-            self._own = asyncio.get_running_loop().create_task(self._begin(), name="the mock agent's own turns")
+            self._own = asyncio.get_running_loop().create_task(self._run_later_turns(), name="the mock agent's own turns")
 
-    async def _begin(self) -> None:
+    async def _run_later_turns(self) -> None:
         while self._later:
             while (running := self.hub.turn) is not None:
                 await running.over()
@@ -453,19 +442,19 @@ class Mock(Driver):
             try:
                 result = await self._play(turn.prompt, step.steps)
             except asyncio.CancelledError:
-                self.hub.end(turn, TurnResult(status="cancelled", error=turn.reason or "the session was closed"))
+                self.hub.end(turn, model_events.TurnResult(status="cancelled", error=turn.reason or "the session was closed"))
                 raise
             except TurnFailed as failure:
                 error, result = failure.error, failure.result
             except SeraiError as failure:  # what could not be told, such as a full disk
-                error, result = failure, TurnResult(status="error", error=str(failure))
+                error, result = failure, model_events.TurnResult(status="error", error=str(failure))
             self.hub.end(turn, result, error)
 
     async def _stop(self, turn: Turn, reason: str) -> None:
         await self.interrupt(reason)
         await turn.over()
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         while self._own is not None and not self._own.done():
             await asyncio.wait([self._own])
 
@@ -481,7 +470,7 @@ def mock(
     script: Script | str | bytes | Mapping[str, Any] | Iterable[Any] | None = None,
     store: Stored | CurrentSession | None = None,
     session_id: str = "",
-    limits: Limits | None = None,
+    limits: AgentLimits | None = None,
     **_: Any,
 ) -> Session:
     """A session with the mock agent.
@@ -493,8 +482,8 @@ def mock(
     """
     stored = store.session if isinstance(store, CurrentSession) else store
     driver = Mock(
-        Script.of(script),
+        Script.from_data(script),
         session_id=session_id or (stored.id if stored is not None else ""),
-        before=len(stored.messages()) if stored is not None else 0,
+        before=len(stored.read_messages()) if stored is not None else 0,
     )
     return Session(driver, store=store, limits=limits)

@@ -158,27 +158,27 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.steps and self.turns:
             raise ValueError("a script has `steps` or `turns`")
 
-    def turn(self, number: int) -> tuple[Step, ...]:
+    def get_steps(self, number: int) -> tuple[Step, ...]:
         """What the prompt of this number plays; the first is 0."""
         return self.turns[min(number, len(self.turns) - 1)] if self.turns else self.steps
 
     @classmethod
-    def of(cls, said: Script | str | bytes | Mapping[str, Any] | Iterable[Any] | None) -> Self | Script:
+    def from_data(cls, said: Script | str | bytes | Mapping[str, Any] | Iterable[Any] | None) -> Self | Script:
         """From whatever somebody has at hand. Nothing at all is the linear script."""
         if said is None:
-            return linear()
+            return build_linear()
         if isinstance(said, Script):
             return said
-        data = _parsed(said) if isinstance(said, str | bytes) else said
+        data = _parse(said) if isinstance(said, str | bytes) else said
         data = {"steps": data} if not isinstance(data, Mapping) else data
-        plain = {key: _plain(value) for key, value in data.items()}
+        plain = {key: _to_plain(value) for key, value in data.items()}
         try:
             return msgspec.convert(plain, Script)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
-            raise _bad(str(error)) from None
+            raise _make_error(str(error)) from None
 
 
-def linear(steps: int = 5, *, question_every: int = 0) -> Script:
+def build_linear(steps: int = 5, *, question_every: int = 0) -> Script:
     """Asks for permission `steps` times, or a question every so many of them, and says something after each (spec agents 5.1)."""
     played: list[Step] = []
     for number in range(1, steps + 1):
@@ -192,7 +192,7 @@ def linear(steps: int = 5, *, question_every: int = 0) -> Script:
     return Script(tuple(played))
 
 
-def _parsed(text: str | bytes) -> Any:
+def _parse(text: str | bytes) -> Any:
     """JSON begins with a bracket, which no useful TOML of ours does: its tables have two, and a name."""
     try:
         text = text.decode() if isinstance(text, bytes) else text
@@ -201,20 +201,20 @@ def _parsed(text: str | bytes) -> Any:
             return json.loads(text)
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _bad(f"it is neither TOML nor JSON: {error}") from None
+        raise _make_error(f"it is neither TOML nor JSON: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Steps may be values or plain data, also side by side; msgspec takes values as they are only where no tag is looked for."""
     if isinstance(value, MockStep):
-        fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+        fields = {name: _to_plain(getattr(value, name)) for name in value.__struct_fields__}
         return {"type": value.__struct_config__.tag, **fields}
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _to_plain(one) for key, one in value.items()}
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         return value
-    return tuple(_plain(one) for one in value)
+    return tuple(_to_plain(one) for one in value)
 
 
-def _bad(why: str) -> BadSettings:
+def _make_error(why: str) -> BadSettings:
     return BadSettings(why, who="the script of the mock agent", hint="its steps are in serai.agents.drivers.mock.script")

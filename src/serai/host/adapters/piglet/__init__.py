@@ -32,28 +32,28 @@ LIMITS: dict[str, float | None] = {
 _WAYS: dict[str, tuple[Way, ...]] = {"auto": ("fd", "stdio"), "fd": ("fd",), "stdio": ("stdio",)}
 
 
-async def start(taking: StartContext) -> GuestConnection:
+async def start(context: StartContext) -> GuestConnection:
     """Start the program and see it through its answer to `initialize`. Whatever fails, no process is left (spec piglet 3)."""
-    manifest = taking.manifest
-    taking.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())
+    manifest = context.manifest
+    context.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())
     ways = _WAYS[manifest.transport]
     launch = Launch(
         argv=manifest.argv,
         # On its standard streams alone an extension of several tongues would have to guess, before it has read a word.
-        env={**taking.env, **({"PIGLET_FD": "1"} if "fd" in ways else {"SERAI_DIALECT": "piglet"})},
+        env={**context.env, **({"PIGLET_FD": "1"} if "fd" in ways else {"SERAI_DIALECT": "piglet"})},
         cwd=str(manifest.folder),
-        who=taking.who,
+        who=context.who,
         stdin="pipe" if "stdio" in ways else "null",
-        stderr=taking.log.descriptor,
+        stderr=context.log.descriptor,
         remarks=REMARK,
         extra=EXTRA if "fd" in ways else {},
     )
     try:
-        child = await taking.spawner.spawn(launch)
+        child = await context.spawner.spawn(launch)
     except SpawnFailed as error:  # the origin's words first (spec piglet 1.4)
         raise SpawnFailed(f"start {manifest.name}: {error.message}", who=error.who, errno=error.errno, hint=error.hint) from error
     try:
-        guest = PigletGuest(taking, child, ways)
+        guest = PigletGuest(context, child, ways)
         await guest.initialize()
     except BaseException:
         await child.close()

@@ -20,22 +20,14 @@ from msgspec import Raw
 
 from serai.dialects.piglet.messages import CompactMessage, ProviderDeltaParams, ProviderStreamParams, ProviderStreamResult
 from serai.errors import Closed, FrameTooBig, LimitHit, ModelFailed, OversizeFrame, PeerGone, PeerTimeout, SeraiError
-from serai.limits import Limits
+from serai.limits import HostLimits
 from serai.model.provider import Chunk, Completion, MessageOrigin, Model, ModelMessage, ModelOptions, ModelRequest
 from serai.model.tools import ToolCall
 from serai.record.secret_patterns import mask_text
+from serai.store import messages as stored
 from serai.store.entries import ZERO
-from serai.store.messages import (
-    AssistantMessage,
-    StoredMessage,
-    decode_message,
-    encode,
-    from_model_message,
-    role_of,
-    to_model_message,
-)
-from serai.wire.child_environment import looks_secret
 from serai.wire.codec import BAD_INPUT
+from serai.wire.process import looks_secret
 
 _TYPES = frozenset({"user", "assistant", "tool_result"})
 # What a message's JSON may raise: no JSON at all, or a number that no integer takes.
@@ -67,42 +59,42 @@ _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, 
 _items: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
 
 
-def args_of(call: ToolCall) -> Any:
+def to_guest_args(call: ToolCall) -> Any:
     """Its arguments as a guest gets them: null when there are none (spec piglet 10.13)."""
     return call.arguments or None
 
 
-def read(type: str, raw: Raw) -> StoredMessage:
+def read_message(type: str, raw: Raw) -> stored.StoredMessage:
     """A message of this type, however its keys are spelt; one of `UNREADABLE` when it is none."""
-    return decode_message(type, spelt(raw))
+    return stored.decode_message(type, fold_keys(raw))
 
 
-def spelt(raw: Raw) -> Raw:
+def fold_keys(raw: Raw) -> Raw:
     """With the keys that the protocol has; a message that has them is left byte for byte, and so are arguments and the like."""
     if bytes(raw)[:1] != b"{":
         return raw
     members = _members.decode(raw)
     # The exact one wins, and of several others the last.
     named = {
-        name: _inside(name, value)
+        name: _normalise_value(name, value)
         for key, value in members.items()
         if (name := _KEYS.get(key.casefold(), key)) == key or name not in members
     }
     return raw if all(named.get(key) is value for key, value in members.items()) else Raw(msgspec.json.encode(named))
 
 
-def _inside(name: str, value: Raw) -> Raw:
+def _normalise_value(name: str, value: Raw) -> Raw:
     if name in ("content", "blocks") and bytes(value)[:1] == b"[":
         items = _items.decode(value)
-        named = [spelt(item) for item in items]
+        named = [fold_keys(item) for item in items]
         same = all(one is other for one, other in zip(named, items, strict=True))
         return value if same else Raw(msgspec.json.encode(named))
-    return spelt(value) if name == "usage" else value
+    return fold_keys(value) if name == "usage" else value
 
 
 def to_compact(messages: Sequence[ModelMessage]) -> list[CompactMessage]:
     """Each with its type beside it, as a compactor gets them (spec piglet 5.8). A `ValueError` for what is no JSON."""
-    return [CompactMessage(role_of(message), encode(message)) for message in _stored(messages)]
+    return [CompactMessage(stored.get_role(message), stored.encode(message)) for message in _to_stored(messages)]
 
 
 def from_compact(messages: Sequence[CompactMessage] | None) -> list[ModelMessage]:
@@ -111,23 +103,23 @@ def from_compact(messages: Sequence[CompactMessage] | None) -> list[ModelMessage
     for message in messages or ():
         if message.type in _TYPES:
             try:
-                found.append(to_model_message(read(message.type, message.data)))
+                found.append(stored.to_model_message(read_message(message.type, message.data)))
             except UNREADABLE:
                 continue
     return found
 
 
-def untagged(messages: Sequence[ModelMessage]) -> list[Raw]:
+def encode_untagged(messages: Sequence[ModelMessage]) -> list[Raw]:
     """The JSON of each, which says its `role`, and of each item its `type` (FIX-21). A `ValueError` for what is no JSON."""
-    return [encode(message, tagged=False) for message in _stored(messages)]
+    return [stored.encode(message, tagged=False) for message in _to_stored(messages)]
 
 
-def _stored(messages: Sequence[ModelMessage]) -> Iterator[StoredMessage]:
+def _to_stored(messages: Sequence[ModelMessage]) -> Iterator[stored.StoredMessage]:
     """As a session keeps them. A result is of the tool whose call has its id; ids may come again, and the last one counts."""
     tools: dict[str, str] = {}
     for message in messages:
         tools.update((call.id, call.name) for call in message.calls)
-        yield from_model_message(message, tool=tools.get(message.call_id, ""), timestamp=ZERO)
+        yield stored.from_model_message(message, tool=tools.get(message.call_id, ""), timestamp=ZERO)
 
 
 # Sends `provider/stream`. Its envelope id is the next of the counter when it draws one at once (spec piglet 2.3).
@@ -173,7 +165,7 @@ class ProviderStream:
             self.waiting.append(Chunk(text, what, delta.index))
         self.wake()
 
-    def lose(self, error: SeraiError) -> None:
+    def fail(self, error: SeraiError) -> None:
         self.lost = self.lost or error
         self.wake()
 
@@ -181,7 +173,7 @@ class ProviderStream:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    async def news(self) -> None:
+    async def wait(self) -> None:
         """Until `wake`."""
         self._news = asyncio.get_running_loop().create_future()
         try:
@@ -193,7 +185,7 @@ class ProviderStream:
 class ProviderStreams:
     """The streams of one guest, by the `requestId` that its deltas name."""
 
-    def __init__(self, name: str, limits: Limits) -> None:
+    def __init__(self, name: str, limits: HostLimits) -> None:
         self._name = name
         self._limits = limits
         self._streams: dict[int, ProviderStream] = {}
@@ -202,15 +194,15 @@ class ProviderStreams:
         self._streams[request_id] = stream = ProviderStream(self._limits.model_answer)
         return stream
 
-    def delta(self, params: ProviderDeltaParams) -> None:
+    def add_delta(self, params: ProviderDeltaParams) -> None:
         """Of a stream that is not, or not any more, open it is ignored (spec piglet 10.37)."""
         if (stream := self._streams.get(params.request_id)) is not None:
             stream.take(params)
 
-    def lose(self, error: SeraiError) -> None:
+    def fail_all(self, error: SeraiError) -> None:
         """The wire is over: so are all streams. What has come is still handed on."""
         for stream in self._streams.values():
-            stream.lose(error)
+            stream.fail(error)
 
     async def stream(
         self, call: Ask, draw: Callable[[], int], api: str, request: ModelRequest
@@ -221,37 +213,37 @@ class ProviderStreams:
         stream = self.open(request_id)
         asking: asyncio.Future[ProviderStreamResult] | None = None
         try:
-            asking = asyncio.ensure_future(call(params_of(request_id, api, request)))
+            asking = asyncio.ensure_future(call(build_params(request_id, api, request)))
             asking.add_done_callback(stream.wake)
             while True:
                 while stream.waiting:
                     yield stream.waiting.popleft()
                 if stream.too_long or stream.lost or asking.done():
                     break
-                await stream.news()
-            yield _completion(await self._result(stream, asking))
+                await stream.wait()
+            yield _build_completion(await self._await_result(stream, asking))
         except ModelFailed as failure:
             failure.who = key
             raise
         finally:
             del self._streams[request_id]
             if asking is not None:
-                await _end(asking, self._limits.interrupt)
+                await _cancel_and_wait(asking, self._limits.interrupt)
 
-    async def _result(self, stream: ProviderStream, asking: asyncio.Future[ProviderStreamResult]) -> ProviderStreamResult:
+    async def _await_result(self, stream: ProviderStream, asking: asyncio.Future[ProviderStreamResult]) -> ProviderStreamResult:
         if stream.too_long:
             hit, hint = LimitHit("model_answer", self._limits.model_answer), "ask for less, or raise the limit"
             raise ModelFailed("the answer is too long and was stopped", limit=hit, hint=hint)
         if stream.lost is not None:  # then every call fails at once, unless its answer came just before: that counts
             await asyncio.wait([asking], timeout=self._limits.interrupt)
         if not asking.done() or asking.cancelled():
-            raise self._failure(stream.lost or Closed(""))
+            raise self._build_failure(stream.lost or Closed(""))
         try:
             return asking.result()
         except SeraiError as error:
-            raise self._failure(error) from error
+            raise self._build_failure(error) from error
 
-    def _failure(self, error: SeraiError) -> ModelFailed:
+    def _build_failure(self, error: SeraiError) -> ModelFailed:
         """What went wrong on the wire, for who decides whether to ask again (spec piglet 5.9)."""
         again, words = True, _cut(error.message)
         match error:
@@ -267,7 +259,7 @@ class ProviderStreams:
         return failure
 
 
-async def _end(asking: asyncio.Future[ProviderStreamResult], seconds: float) -> None:
+async def _cancel_and_wait(asking: asyncio.Future[ProviderStreamResult], seconds: float) -> None:
     """Nobody waits for it any more. Whoever cancels a call tells the guest so, before this returns."""
     if not asking.done():
         asking.cancel()
@@ -279,25 +271,25 @@ async def _end(asking: asyncio.Future[ProviderStreamResult], seconds: float) -> 
 # -- what is asked
 
 
-def params_of(request_id: int, api: str, request: ModelRequest) -> ProviderStreamParams:
+def build_params(request_id: int, api: str, request: ModelRequest) -> ProviderStreamParams:
     """Without a key: the guest asks for one with `host/auth.getKey` (spec piglet 5.9, design rule 13)."""
     tools = [{"name": tool.name, "description": tool.description, "parameters": tool.schema} for tool in request.tools]
     try:
-        messages = untagged(request.messages)
+        messages = encode_untagged(request.messages)
     except ValueError as error:
         hint = "compact the conversation, or begin a new one"
         raise ModelFailed(f"the conversation is no JSON: {error}", hint=hint) from None
     return ProviderStreamParams(
-        request_id, _model(request.model, api), request.system, messages, tools or None, _options(request.options)
+        request_id, _encode_model(request.model, api), request.system, messages, tools or None, _encode_options(request.options)
     )
 
 
-def _model(model: Model, api: str) -> dict[str, Any]:
+def _encode_model(model: Model, api: str) -> dict[str, Any]:
     """Spec piglet 6.5."""
     cost = model.cost
     found: dict[str, Any] = {"id": model.id, "name": model.name or model.id, "api": api, "provider": model.provider}
     if model.base_url:
-        found["baseUrl"] = _address(model.base_url)
+        found["baseUrl"] = _strip_secrets(model.base_url)
     found |= {"reasoning": model.reasoning, "contextWindow": model.context_window, "maxTokens": model.max_tokens}
     found["cost"] = {"input": cost.input, "output": cost.output, "cacheRead": cost.cache_read, "cacheWrite": cost.cache_write}
     if headers := _harmless(model.headers):
@@ -305,7 +297,7 @@ def _model(model: Model, api: str) -> dict[str, Any]:
     return found
 
 
-def _options(options: ModelOptions) -> dict[str, Any]:
+def _encode_options(options: ModelOptions) -> dict[str, Any]:
     found: dict[str, Any] = {"temperature": options.temperature, "maxTokens": options.max_tokens}
     found |= {"thinking": None if options.thinking == "off" else options.thinking, "headers": _harmless(options.headers) or None}
     return {name: value for name, value in found.items() if value is not None}
@@ -316,17 +308,17 @@ def _harmless(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if "authori" not in name.casefold() and not looks_secret(name, value)}
 
 
-def _address(url: str) -> str:
+def _strip_secrets(url: str) -> str:
     """Without the password in it, and without a question that has one (`?key=…` is how some do it)."""
     try:
         parts = urlsplit(url)
     except ValueError:  # no address at all: whoever asks there says so
         return ""
-    query = "" if any(map(_gives_away, _PAIRS.split(parts.query))) else parts.query
+    query = "" if any(map(_is_secret_pair, _PAIRS.split(parts.query))) else parts.query
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment=""))
 
 
-def _gives_away(pair: str) -> bool:
+def _is_secret_pair(pair: str) -> bool:
     """Whether this part of a question looks like a secret, by its name or by itself."""
     plain = unquote_plus(pair)
     name = plain.partition("=")[0]
@@ -336,18 +328,18 @@ def _gives_away(pair: str) -> bool:
 # -- what is answered
 
 
-def _completion(result: ProviderStreamResult) -> Completion:
+def _build_completion(result: ProviderStreamResult) -> Completion:
     """The result's message, which counts whatever has streamed."""
     if result.error:
         raise ModelFailed(_cut(result.error), temporary=True)
     try:
-        message = read("assistant", result.message)
+        message = read_message("assistant", result.message)
     except UNREADABLE as error:
         raise ModelFailed(f"the message of its answer cannot be read: {_cut(str(error))}", temporary=True) from None
-    assert isinstance(message, AssistantMessage)
+    assert isinstance(message, stored.AssistantMessage)
     if message.error and message.stop_reason in ("error", ""):
         raise ModelFailed(_cut(message.error), temporary=True)
-    answer = to_model_message(message)
+    answer = stored.to_model_message(message)
     made = answer.made or MessageOrigin()
     return Completion(answer, made.stop or ("tool_use" if answer.calls else "end"), made.usage)
 

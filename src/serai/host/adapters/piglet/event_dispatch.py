@@ -13,49 +13,49 @@ from msgspec import Raw
 
 from serai.dialects.piglet.messages import ActionResult
 from serai.errors import FrameTooBig, SeraiError
-from serai.host.adapters.piglet.conversation import args_of
-from serai.limits import Limits
+from serai.host.adapters.piglet.conversation import to_guest_args
+from serai.limits import HostLimits
 from serai.model import events
 from serai.model.approvals import Approval
 from serai.model.events import Event
 from serai.model.tools import Block, ToolCall
 from serai.store import entries, messages
 from serai.store.messages import STOPS
-from serai.store.session_writer import StepDraft, content_items
+from serai.store.session_writer import StepDraft, to_content_items
 
 log = logging.getLogger("serai.host")
 
 Payload = dict[str, Any]
 
 
-def _kinds(*types: type[msgspec.Struct]) -> frozenset[str]:
+def _collect_kinds(*types: type[msgspec.Struct]) -> frozenset[str]:
     return frozenset(str(type.__struct_config__.tag) for type in types)
 
 
 # What the message of a step is gathered from; what says that the model begins it anew is part of that.
-_STEP = _kinds(
+_STEP = _collect_kinds(
     *(events.StepStarted, events.Thinking, events.Message, events.ToolCalled, events.UsageReported, events.StepEnded),
     *(events.Retrying, events.Compacted),
 )
 # The 17, in the order of spec piglet 6.3, and the neutral events that each is made of.
 _NEEDS: Final[dict[str, frozenset[str]]] = {
-    "EventAgentStart": _kinds(events.TurnStarted),
-    "EventSessionLoad": _kinds(events.TurnPrepared),
-    "EventAgentInit": _kinds(events.TurnPrepared),
-    "EventPromptBuild": _kinds(events.TurnPrepared),
-    "EventMessagePre": _kinds(events.TurnStarted, events.TurnPrepared),
-    "EventTurnStart": _kinds(events.StepStarted),
-    "EventStreamDelta": _kinds(events.Text, events.Thinking, events.ToolInput),
+    "EventAgentStart": _collect_kinds(events.TurnStarted),
+    "EventSessionLoad": _collect_kinds(events.TurnPrepared),
+    "EventAgentInit": _collect_kinds(events.TurnPrepared),
+    "EventPromptBuild": _collect_kinds(events.TurnPrepared),
+    "EventMessagePre": _collect_kinds(events.TurnStarted, events.TurnPrepared),
+    "EventTurnStart": _collect_kinds(events.StepStarted),
+    "EventStreamDelta": _collect_kinds(events.Text, events.Thinking, events.ToolInput),
     "EventStreamDone": _STEP,
-    "EventToolStart": _kinds(events.ToolStarted),
+    "EventToolStart": _collect_kinds(events.ToolStarted),
     "EventToolUpdate": frozenset(),  # never: what a tool says meanwhile is on the bus (`bash.tail`)
-    "EventToolEnd": _kinds(events.ToolEnded),
-    "EventTurnEnd": _STEP | _kinds(events.ToolEnded, events.StepSettled, events.TurnEnded, events.TurnStarted),
-    "EventRetry": _kinds(events.Retrying),
-    "EventMaxTurns": _kinds(events.StepsExhausted),
-    "EventStepWait": _kinds(Approval),
-    "EventCompact": _kinds(events.Compacted),
-    "EventAgentEnd": _kinds(events.TurnEnded),
+    "EventToolEnd": _collect_kinds(events.ToolEnded),
+    "EventTurnEnd": _STEP | _collect_kinds(events.ToolEnded, events.StepSettled, events.TurnEnded, events.TurnStarted),
+    "EventRetry": _collect_kinds(events.Retrying),
+    "EventMaxTurns": _collect_kinds(events.StepsExhausted),
+    "EventStepWait": _collect_kinds(Approval),
+    "EventCompact": _collect_kinds(events.Compacted),
+    "EventAgentEnd": _collect_kinds(events.TurnEnded),
 }
 TYPES: Final = frozenset(_NEEDS)
 _DELTAS: dict[type[Event], str] = {events.Text: "text", events.Thinking: "thinking", events.ToolInput: "toolcall"}
@@ -64,19 +64,19 @@ _JOINED = 16 * 1024
 _REMARKS = 100  # on what went wrong in one life; the rest says nothing new
 
 
-def kinds_for(types: Iterable[str] | None) -> frozenset[str]:
+def find_kinds(types: Iterable[str] | None) -> frozenset[str]:
     """The neutral kinds that these event types are made of; no types: all 17 (spec piglet 10.15). An unknown type needs none."""
     return frozenset().union(*(_NEEDS.get(type, frozenset()) for type in types or TYPES))
 
 
-def _everything(_type: str) -> bool:
+def _accept_all(_type: str) -> bool:
     return True
 
 
 class EventTranslator:
     """Neutral events in, piglet's out. It keeps what the step has said so far, for who wants to hear of it as a whole."""
 
-    def __init__(self, wanted: Callable[[str], bool] = _everything) -> None:
+    def __init__(self, wanted: Callable[[str], bool] = _accept_all) -> None:
         self._wanted = wanted
         self._prompt = ""
         self._open = False  # a turn in piglet's sense: a step of ours
@@ -89,46 +89,46 @@ class EventTranslator:
         """What it is in piglet's words: one event, several or none. What a sub-agent does is not told (spec piglet 6.7)."""
         if event.lane:
             return []
-        return [(type, data) for type, data in self._told(event) if self._wanted(type)]
+        return [(type, data) for type, data in self._translate_event(event) if self._wanted(type)]
 
-    def _told(self, event: Event) -> list[tuple[str, Payload]]:
+    def _translate_event(self, event: Event) -> list[tuple[str, Payload]]:
         match event:
             case events.Text() | events.Thinking() | events.ToolInput():
                 if isinstance(event, events.Thinking) and self._gathers:
-                    self._step.thinks(event.text)
+                    self._step.add_thinking(event.text)
                 return [("EventStreamDelta", {"Kind": _DELTAS[type(event)], "Index": event.index, "Delta": event.text})]
             case events.ToolStarted(call=call):
-                return [("EventToolStart", _call(call))]
+                return [("EventToolStart", _encode_call(call))]
             case events.ToolEnded():
-                return self._tool_ended(event)
+                return self._translate_tool_end(event)
             case Approval(reason_type="step", call=call):
-                return [("EventStepWait", _call(call))]
+                return [("EventStepWait", _encode_call(call))]
             case events.Retrying():
-                self._step.again()
+                self._step.restart()
                 wait = round(event.wait * 1000)
                 return [("EventRetry", {"Attempt": event.attempt, "Max": event.most, "DelayMs": wait, "Error": event.error})]
             case events.StepsExhausted():
                 return [("EventMaxTurns", {"Count": event.count, "Max": event.most})]
             case events.Compacted():
-                self._step.again()
+                self._step.restart()
                 self._step.usage = None  # of who made the summary
                 return [("EventCompact", {"Before": event.before, "After": event.after, "TokensAtCompact": event.tokens})]
             case _:
-                return self._of_a_run(event)
+                return self._translate_run_event(event)
 
-    def _of_a_run(self, event: Event) -> list[tuple[str, Payload]]:
+    def _translate_run_event(self, event: Event) -> list[tuple[str, Payload]]:
         match event:
             case events.TurnStarted():
                 self._prompt = event.prompt
                 return [*self._end_turn(), ("EventAgentStart", {})]
             case events.TurnPrepared():
-                return self._prepared(event)
+                return self._translate_prepared(event)
             case events.StepStarted():
                 ended = self._end_turn()
                 self._begin_step(is_open=True)
                 return [*ended, ("EventTurnStart", {})]
             case events.StepEnded():
-                return self._step_ended(event)
+                return self._translate_step_end(event)
             case events.StepSettled():
                 return self._end_turn()
             case events.TurnEnded():
@@ -137,7 +137,7 @@ class EventTranslator:
                 self._gather(event)
                 return []
 
-    def _prepared(self, event: events.TurnPrepared) -> list[tuple[str, Payload]]:
+    def _translate_prepared(self, event: events.TurnPrepared) -> list[tuple[str, Payload]]:
         prompt, self._prompt = self._prompt, ""
         loaded = [("EventSessionLoad", {"MessageCount": event.messages})] if event.messages else []
         return [
@@ -164,31 +164,31 @@ class EventTranslator:
             return
         match event:
             case events.Message():
-                self._step.says(event)
+                self._step.add_message(event)
             case events.ToolCalled(call=call):
                 self._step.calls.setdefault(call.id, call)
             case events.UsageReported(usage=usage):
                 self._step.usage = usage
 
-    def _step_ended(self, event: events.StepEnded) -> list[tuple[str, Payload]]:
+    def _translate_step_end(self, event: events.StepEnded) -> list[tuple[str, Payload]]:
         if not self._gathers:
             return []
         step, self._step = self._step, StepDraft()
         provider, slash, model = step.model.partition("/")  # a model's key
-        said = step.message(provider if slash else "", STOPS[event.stop], event.error)
-        said = msgspec.structs.replace(said, model=model if slash else step.model, timestamp=_at(event))
+        said = step.build_message(provider if slash else "", STOPS[event.stop], event.error)
+        said = msgspec.structs.replace(said, model=model if slash else step.model, timestamp=_format_time(event))
         self._calls = tuple(step.calls)
         self._assistant = messages.encode(said, tagged=False)
         return [("EventStreamDone", {"Message": self._assistant})]
 
-    def _tool_ended(self, event: events.ToolEnded) -> list[tuple[str, Payload]]:
+    def _translate_tool_end(self, event: events.ToolEnded) -> list[tuple[str, Payload]]:
         call, result = event.call, event.result
         if self._gathers and self._wanted("EventTurnEnd"):
             said = messages.ToolResultMessage(
-                call.id, call.name, tuple(content_items(result.content)), result.is_error, _at(event), result.code
+                call.id, call.name, tuple(to_content_items(result.content)), result.is_error, _format_time(event), result.code
             )
             self._results[call.id] = messages.encode(said, tagged=False)
-        told = _blocks(result.content) if result.is_error else result.details
+        told = _encode_blocks(result.content) if result.is_error else result.details
         return [("EventToolEnd", {"ToolCallID": call.id, "ToolName": call.name, "Result": told, "IsError": result.is_error})]
 
     def _end_turn(self) -> list[tuple[str, Payload]]:
@@ -202,20 +202,20 @@ class EventTranslator:
         return [("EventTurnEnd", {"Assistant": assistant, "ToolResults": told or None})]
 
 
-def _call(call: ToolCall) -> Payload:
-    return {"ToolCallID": call.id, "ToolName": call.name, "Args": args_of(call)}
+def _encode_call(call: ToolCall) -> Payload:
+    return {"ToolCallID": call.id, "ToolName": call.name, "Args": to_guest_args(call)}
 
 
-def _blocks(content: tuple[Block, ...]) -> list[object]:
+def _encode_blocks(content: tuple[Block, ...]) -> list[object]:
     """As messages have them (spec piglet 6.2), each with its `type`."""
-    return [item.raw if isinstance(item, messages.StoredUnknown) else item for item in content_items(content)]
+    return [item.raw if isinstance(item, messages.StoredUnknown) else item for item in to_content_items(content)]
 
 
-def _at(event: Event) -> str:
+def _format_time(event: Event) -> str:
     return entries.format_time(round(event.at * 1e6) * 1000) if event.at else entries.ZERO
 
 
-def _joined(first: tuple[str, Payload], second: tuple[str, Payload]) -> bool:
+def _try_join(first: tuple[str, Payload], second: tuple[str, Payload]) -> bool:
     """Whether the first has taken up the second: pieces of one stream say the same together. It is nobody else's yet."""
     (type, data), (other, more) = first, second
     if not type == other == "EventStreamDelta" or (data["Kind"], data["Index"]) != (more["Kind"], more["Index"]):
@@ -226,7 +226,7 @@ def _joined(first: tuple[str, Payload], second: tuple[str, Payload]) -> bool:
     return True
 
 
-def _size(told: tuple[str, Payload]) -> int:
+def _estimate_size(told: tuple[str, Payload]) -> int:
     """About: what is a guest's own copy. Joined pieces do not count; they are short."""
     if told[0] == "EventStreamDelta":
         return 0
@@ -249,7 +249,7 @@ class EventDispatcher:
         remark: Callable[[str], None],
         wanted: Callable[[str], bool],
         history: Callable[[], Awaitable[Any]],
-        limits: Limits,
+        limits: HostLimits,
     ) -> None:
         self._dispatch = dispatch
         self._acted = acted
@@ -273,21 +273,21 @@ class EventDispatcher:
             told = self._translator.translate(event)
         except Exception as error:
             log.exception("an event has no words in piglet")
-            self._say(f"an event of kind {type(event).__name__} was not told: {error}")
+            self._log_error(f"an event of kind {type(event).__name__} was not told: {error}")
             return
         for one in told:
             self._put(one)
         if self._queue and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._telling(), name="tell a piglet guest")
+            self._task = asyncio.get_running_loop().create_task(self._send_queued(), name="tell a piglet guest")
 
     def _put(self, told: tuple[str, Payload]) -> None:
         queue = self._queue
-        if queue and _joined(queue[-1], told):
+        if queue and _try_join(queue[-1], told):
             return
         queue.append(told)
-        self._bytes += _size(told)
+        self._bytes += _estimate_size(told)
         while len(queue) > self._most or (self._bytes > self._most_bytes and len(queue) > 1):
-            self._bytes -= _size(queue.popleft())
+            self._bytes -= _estimate_size(queue.popleft())
             self.dropped += 1
 
     async def flush(self, seconds: float) -> bool:
@@ -297,7 +297,7 @@ class EventDispatcher:
         while self._task is not None:
             done, _ = await asyncio.wait([self._task], timeout=max(end - loop.time(), 0))
             if not done:
-                self._say(f"the last events were not taken within {seconds:g} s: {len(self._queue)} more wait")
+                self._log_error(f"the last events were not taken within {seconds:g} s: {len(self._queue)} more wait")
                 return False
         return True
 
@@ -308,17 +308,17 @@ class EventDispatcher:
         if self._task is not None:
             self._task.cancel()
             self._task = None  # one that has not begun never will
-        self._say_dropped()
+        self._log_dropped()
 
     # -- inside
 
-    async def _telling(self) -> None:
+    async def _send_queued(self) -> None:
         try:
             while self._queue:
                 told = self._queue.popleft()
-                self._bytes -= _size(told)
+                self._bytes -= _estimate_size(told)
                 await self._tell_next(*told)
-            self._say_dropped()
+            self._log_dropped()
         finally:
             self._task = None
 
@@ -331,34 +331,34 @@ class EventDispatcher:
             if action is not None:
                 self._acted(action)
         except SeraiError as error:
-            self._say(f"{type} failed: {error}")
+            self._log_error(f"{type} failed: {error}")
         except Exception as error:
             log.exception("%s could not be told", type)
-            self._say(f"{type} failed: {error!r}")
+            self._log_error(f"{type} failed: {error!r}")
 
     async def _tell_end(self) -> ActionResult | None:
         """The end of a run is told also when what was said in it is longer than a line may be."""
         try:
-            return await self._dispatch("EventAgentEnd", {"Messages": await self._messages()})
+            return await self._dispatch("EventAgentEnd", {"Messages": await self._fetch_messages()})
         except FrameTooBig as error:
-            self._say(f"EventAgentEnd has no messages: {error}")
+            self._log_error(f"EventAgentEnd has no messages: {error}")
             return await self._dispatch("EventAgentEnd", {"Messages": None})
 
-    async def _messages(self) -> Any:
+    async def _fetch_messages(self) -> Any:
         """The end of a run is told also when nobody knows what was said in it."""
         try:
             return await self._history()
         except Exception as error:
-            self._say(f"EventAgentEnd has no messages: {error}")
+            self._log_error(f"EventAgentEnd has no messages: {error}")
             return None
 
-    def _say(self, text: str) -> None:
+    def _log_error(self, text: str) -> None:
         """In its log, as long as that says something new."""
         self._remarks += 1
         if self._remarks <= _REMARKS:
             self._remark(text if self._remarks < _REMARKS else f"{text}; what further goes wrong with events is not told")
 
-    def _say_dropped(self) -> None:
+    def _log_dropped(self) -> None:
         if self.dropped > self._told_dropped:
-            self._say(f"{self.dropped - self._told_dropped} events were dropped, for it was behind by more than {self._most}")
+            self._log_error(f"{self.dropped - self._told_dropped} events were dropped, for it was behind by more than {self._most}")
             self._told_dropped = self.dropped

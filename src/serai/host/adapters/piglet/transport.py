@@ -3,8 +3,8 @@
 `initialize` goes to descriptor 3 and to stdin. The side that answers it is the wire; what came there before counts, and what came
 on the other side does not. The other side loses its input and is drained into the guest's log for the rest of its life.
 
-Before the answer, registrations are kept for each side (`Registrations`, spec piglet 4: which of two equal names counts, and how
-many are allowed). Requests are served on the side they came from, as a guest may need one before it can answer. Other
+Before the answer, registrations are kept for each side (`GuestRegistrations`, spec piglet 4: which of two equal names counts, and
+how many are allowed). Requests are served on the side they came from, as a guest may need one before it can answer. Other
 notifications on descriptor 4, where nobody prints by chance, are handled at once; on stdout, where anything may be printed, they
 are kept and handled in order once that side is the wire. Log messages go to the guest's log.
 """
@@ -22,10 +22,10 @@ from serai.dialects.piglet.host_side import HostSide
 from serai.dialects.piglet.messages import InitializeParams, RegisterEventHandlerParams, RegisterShortcutParams, Wire
 from serai.dialects.piglet.methods import Method
 from serai.errors import BadFrame, LimitHit, Refused, SeraiError
-from serai.host.adapters.piglet.event_dispatch import TYPES, kinds_for
+from serai.host.adapters.piglet.event_dispatch import TYPES, find_kinds
 from serai.host.guest_log import GuestLog
 from serai.host.send_queue import SendQueue
-from serai.limits import MIB, Limits
+from serai.limits import MIB, HostLimits
 from serai.model.contributions import (
     Command,
     Compactor,
@@ -48,10 +48,10 @@ from serai.wire.stream import Oversize
 _COMPLAINTS = 10  # of the first few the report tells; all are in the log
 
 
-class Registrations:
+class GuestRegistrations:
     """What is beyond `limits.registrations`, or in bytes beyond `limits.registered`, is not kept."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: HostLimits) -> None:
         self._limits = limits
         self._sizes: dict[tuple[type, str], int] = {}  # of those of which the last counts
         self._size = 0  # of all
@@ -79,9 +79,9 @@ class Registrations:
             types = frozenset(params.events or TYPES)
             unknown = sorted(types.difference(TYPES))
             self._types |= types
-            offered: Any = EventHandler(params.name, kinds_for(types), params.priority)
+            offered: Any = EventHandler(params.name, find_kinds(types), params.priority)
         else:
-            offered = neutral.contribution(params)
+            offered = neutral.to_contribution(params)
             if isinstance(params, RegisterShortcutParams):
                 self._spelt[offered.key] = params.key
         self._keep(offered, size)
@@ -97,7 +97,7 @@ class Registrations:
         """Whether a handler of it wants events of this type."""
         return type in self._types
 
-    def spelt(self, key: str) -> str:
+    def find_spelling(self, key: str) -> str:
         """A key in the guest's own spelling, by which it knows its handler."""
         return self._spelt.get(key, key)
 
@@ -151,11 +151,11 @@ _LEAST = 200  # bytes that the smallest thing takes
 class GuestWire:
     """One way to the guest, and what came over it."""
 
-    def __init__(self, way: Way, book: Registrations, tap: DeferredTap | None) -> None:
+    def __init__(self, way: Way, registrations: GuestRegistrations, tap: DeferredTap | None) -> None:
         self.way = way
-        self.book = book
+        self.registrations = registrations
         self.tap = tap
-        self.ours = HostSide()
+        self.host_side = HostSide()
         self.later: DeferredActions | None = None  # until it is known whether this is the wire
         self.rpc: JsonRpcPeer
         self.mail: SendQueue
@@ -171,7 +171,7 @@ class GuestWire:
         """Nothing is asked or served here any more; whoever waits is told why."""
         self.unsubscribe()
         self.mail.close()
-        self.rpc.lost(cause)
+        self.rpc.handle_loss(cause)
 
 
 class WireChoice:
@@ -182,7 +182,7 @@ class WireChoice:
         self._sides = sides
         self._log = log
 
-    async def first(self, params: InitializeParams, timeout: float) -> tuple[GuestWire, Raw]:
+    async def wait_for_answer(self, params: InitializeParams, timeout: float) -> tuple[GuestWire, Raw]:
         """The side that answers, and what. Raises `Refused` when it says no, and the cause when none answers."""
         loop = asyncio.get_running_loop()
         asked = {
@@ -236,20 +236,20 @@ class StdoutDrain:
     def __init__(self, log: GuestLog) -> None:
         self._log = log
 
-    def received(self, run: bytes) -> None:
-        self._log.printed(run)
+    def handle_run(self, run: bytes) -> None:
+        self._log.write_output(run)
 
-    def oversize(self, frame: Oversize) -> None:
+    def handle_oversize(self, frame: Oversize) -> None:
         self._log.remark(f"it printed a line of {frame.size} bytes, which is not kept")
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         """Its end is told by its wire."""
 
     def tick(self, now: float) -> None:  # noqa: ARG002
         return None
 
 
-def drained(child: Child, log: GuestLog, deadlines: Deadlines) -> Channel:
+def drain(child: Child, log: GuestLog, deadlines: Deadlines) -> Channel:
     """The stdout of a guest that is told to speak on its descriptors alone."""
     return Channel(child, StdoutDrain(log), deadlines=deadlines, write=-1)
 

@@ -24,11 +24,11 @@ LIMITS: dict[str, float | None] = {
 }
 
 
-async def start(taking: StartContext) -> GuestConnection:
+async def start(context: StartContext) -> GuestConnection:
     """Read the package, open a worker for it and call `start`. Whatever fails, no process is left (spec yoi 13.1)."""
     from serai.host.adapters.yoi.guest import start
 
-    return await start(taking)
+    return await start(context)
 
 
 def explain(what: Literal["tool", "command"], guest: str, name: str, error: SeraiError) -> str:

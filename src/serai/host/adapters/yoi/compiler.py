@@ -35,16 +35,16 @@ _ABANDONED = 3600.0  # seconds: a half-written file this old has no writer any m
 
 
 @cache
-def engine_fingerprint() -> str:
+def compute_fingerprint() -> str:
     """Which wasmtime, on which processor: code for another is never looked at."""
     try:
         wasmtime = version("wasmtime")
     except PackageNotFoundError:
         wasmtime = "none"
-    return hashlib.sha256(f"{wasmtime}\n{platform.machine()}\n{_processor()}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{wasmtime}\n{platform.machine()}\n{_read_processor()}".encode()).hexdigest()[:16]
 
 
-def _processor() -> str:
+def _read_processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             return next((line.strip() for line in file if line.startswith(("flags", "Features"))), "")
@@ -53,15 +53,15 @@ def _processor() -> str:
 
 
 class CompiledCodeCache:
-    """All of it is quick but `hold`, which is tried again by who wants to wait."""
+    """All of it is quick but `try_lock`, which is tried again by who wants to wait."""
 
     def __init__(self, folder: str, *, total: int = _TOTAL, entries: int = _ENTRIES) -> None:
         self.folder = folder
         self._total = total
         self._entries = entries
-        self._make()
+        self._make_folder()
 
-    def _make(self) -> None:
+    def _make_folder(self) -> None:
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             found = os.lstat(self.folder)
@@ -72,12 +72,12 @@ class CompiledCodeCache:
             hint = f"what is in it would be executed: remove it, or make it yours alone (chmod 700 {self.folder})"
             raise NotWritten(f"compiled plugins are not taken from {self.folder}: {why}", who=self.folder, hint=hint)
 
-    def path(self, key: str) -> str:
+    def get_path(self, key: str) -> str:
         return os.path.join(self.folder, key + _SUFFIX)
 
     def has(self, key: str) -> bool:
         """Whether it is there and fit to be executed: ours, and closed to others. One that is not is removed."""
-        path = self.path(key)
+        path = self.get_path(key)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -105,9 +105,9 @@ class CompiledCodeCache:
 
     def drop(self, key: str) -> None:
         with suppress(OSError):
-            os.unlink(self.path(key))
+            os.unlink(self.get_path(key))
 
-    def hold(self, key: str) -> int | None:
+    def try_lock(self, key: str) -> int | None:
         """The lock of who compiles this, over all processes; None while another has it. Closing it gives it back."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(os.path.join(self.folder, f"lock-{key[:2]}"), flags, 0o600)  # a few for all: they are never removed
@@ -133,7 +133,7 @@ class CompiledCodeCache:
             os.fsync(descriptor)  # before it has its name: half of it would be executed
         finally:
             os.close(descriptor)
-        os.replace(part, self.path(key))
+        os.replace(part, self.get_path(key))
         self.trim(but=key)
 
     def trim(self, *, but: str = "") -> None:
@@ -174,7 +174,7 @@ class CompileLimits:
     memory: int = 2 * 1024 * MIB
 
 
-def command(entry: str, *args: str) -> list[str]:
+def build_command(entry: str, *args: str) -> list[str]:
     """How a program of the folder `program` is started: with nothing of its surroundings but the standard library and wasmtime."""
     found = importlib.util.find_spec("wasmtime")
     if found is None or found.origin is None:
@@ -184,14 +184,15 @@ def command(entry: str, *args: str) -> list[str]:
     home = os.path.dirname(os.path.dirname(os.path.abspath(kernel.__file__)))  # it is imported as `kernel`, without `serai`
     library = os.path.dirname(os.path.dirname(found.origin))
     # Without the garbage collector, which would look again and again at what stays for ever, it starts a tenth sooner.
-    code = "import gc, sys; gc.disable(); sys.path[:0] = [sys.argv[1]]; sys.path += sys.argv[2:4]; "
+    code = "import gc, sys; gc.disable(); sys.path[:0] = sys.argv[1:3]; import kernel; "
+    code += "del sys.path[1]; sys.path.append(sys.argv[3]); "  # what else lies beside the kernel is not found
     code += f"from program.{entry} import main; main(sys.argv[4:])"
     return [sys.executable, "-I", "-S", "-c", code, here, home, library, *args]
 
 
-def key_of(component: bytes, *, fuel: bool) -> str:
+def compute_key(component: bytes, *, fuel: bool) -> str:
     """The name of what a component compiles to: with fuel the code is another one."""
-    return f"{hashlib.sha256(component).hexdigest()}-{engine_fingerprint()}-{SETTINGS}{'f' if fuel else ''}"
+    return f"{hashlib.sha256(component).hexdigest()}-{compute_fingerprint()}-{SETTINGS}{'f' if fuel else ''}"
 
 
 def check_header(component: bytes, who: str) -> None:
@@ -203,23 +204,23 @@ def check_header(component: bytes, who: str) -> None:
     raise BadManifest(f"component is incompatible: {why}", who=who, hint=hint)
 
 
-async def compiled(
+async def compile_component(
     component: bytes, *, spawner: Spawner, cache: CompiledCodeCache, fuel: bool, who: str, bounds: CompileLimits | None = None
 ) -> str:
     """The key of the compiled code in the cache; it is made there unless it is there already."""
     bounds = bounds or CompileLimits()
     check_header(component, who)
     if len(component) > _LARGE:
-        key = await asyncio.to_thread(key_of, component, fuel=fuel)
+        key = await asyncio.to_thread(compute_key, component, fuel=fuel)
     else:
-        key = key_of(component, fuel=fuel)
+        key = compute_key(component, fuel=fuel)
     if cache.has(key):
         return key
     until = monotonic() + bounds.seconds
     try:
-        while (lock := cache.hold(key)) is None:
+        while (lock := cache.try_lock(key)) is None:
             if monotonic() >= until:
-                raise _too_long(bounds, who)
+                raise _build_timeout(bounds, who)
             await asyncio.sleep(_AGAIN)
             if cache.has(key):
                 return key
@@ -242,16 +243,16 @@ async def _compile(
     try:
         try:
             args = (str(bounds.address_space), str(bounds.memory), str(int(bounds.seconds * 2) + 1))
-            argv = command("compile", "fuel" if fuel else "plain", *args)
+            argv = build_command("compile", "fuel" if fuel else "plain", *args)
             child = await spawner.spawn(Launch(argv=argv, env={}, cwd="/", who=f"compiling {who}", stdout=output))
         finally:
             os.close(output)
         try:
             async with asyncio.timeout(bounds.seconds):
-                await _hand_over(child, component)
+                await _write_input(child, component)
                 status = await child.exited
         except TimeoutError:
-            raise _too_long(bounds, who) from None
+            raise _build_timeout(bounds, who) from None
         finally:
             await child.close()
         said = child.stderr.text().strip()
@@ -268,12 +269,12 @@ async def _compile(
             os.unlink(part)
 
 
-def _too_long(bounds: CompileLimits, who: str) -> PeerTimeout:
+def _build_timeout(bounds: CompileLimits, who: str) -> PeerTimeout:
     hint = "it is too large to be compiled here, or the machine is busy"
     return PeerTimeout("compiling its component took too long", who=who, limit=LimitHit("compile", bounds.seconds), hint=hint)
 
 
-async def _hand_over(child: Child, data: bytes) -> None:
+async def _write_input(child: Child, data: bytes) -> None:
     """Write it all to the child's input and close that. Who has ended before has its reasons, which its exit tells."""
     loop = asyncio.get_running_loop()
     rest = memoryview(data)
@@ -283,7 +284,7 @@ async def _hand_over(child: Child, data: bytes) -> None:
         except BlockingIOError:
             writable: asyncio.Future[None] = loop.create_future()
             number = child.stdin
-            loop.add_writer(number, _done, writable)
+            loop.add_writer(number, _set_done, writable)
             try:
                 await writable
             finally:
@@ -293,6 +294,6 @@ async def _hand_over(child: Child, data: bytes) -> None:
     child.close_descriptor(child.stdin)
 
 
-def _done(future: asyncio.Future[None]) -> None:
+def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

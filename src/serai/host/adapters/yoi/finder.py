@@ -17,11 +17,10 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from serai.errors import BadManifest
-from serai.host.guest_manifest import GuestManifest, Scope, folders_in, inspect_folder
+from serai.host.guest_manifest import GuestManifest, Scope, inspect_folder, list_folders
 from serai.host.guest_settings import AuthorSettings, PersonSettings, merge_settings
 from serai.limits import MIB
 from serai.plugins import resolution
-from serai.plugins import resolution as yoi_settings
 from serai.plugins.bounds import DEFAULT, Bounds
 from serai.plugins.grants import Enablement, ResolvedPlugin, Source
 from serai.plugins.manifest import ManifestError
@@ -52,16 +51,16 @@ def discover(
     items: list[_Item] = []
     told: list[PackageDiagnostic] = []
     for source, store in stores:
-        found, wrong = _discovered(store, source, bounds)
+        found, wrong = _discover_store(store, source, bounds)
         items += found
         told += wrong
     return tuple(item.found for item in items), tuple(told)
 
 
-def _discovered(store: Path, source: Source, bounds: Bounds) -> tuple[list[_Item], list[PackageDiagnostic]]:
+def _discover_store(store: Path, source: Source, bounds: Bounds) -> tuple[list[_Item], list[PackageDiagnostic]]:
     items: list[_Item] = []
     told: list[PackageDiagnostic] = []
-    candidates = list(_candidates(store))
+    candidates = list(_iter_candidates(store))
     if len(candidates) > bounds.packages:
         message = f"plugin store has more than {bounds.packages} packages: the others are left out"
         told.append(PackageDiagnostic(kind="bounds", phase="discovery", source=source, message=message))
@@ -72,20 +71,20 @@ def _discovered(store: Path, source: Source, bounds: Bounds) -> tuple[list[_Item
             told.append(PackageDiagnostic(kind="bounds", phase="discovery", source=source, package=_shown(path), message=message))
             continue
         try:
-            items.append(_item(path, source, store, bounds))
+            items.append(_read_item(path, source, store, bounds))
             left = left and left - items[-1].size
         except ValueError as error:
             phase: resolution.Phase = "manifest" if isinstance(error, ManifestError) else "discovery"
             kind: resolution.Kind = getattr(error, "kind", "malformed")
-            left = left and left - _read_at_most(path, bounds)
+            left = left and left - _estimate_size(path, bounds)
             told.append(PackageDiagnostic(kind=kind, phase=phase, source=source, package=_shown(path), message=str(error)))
-    return items, [*told, *_twins(item.found for item in items)]
+    return items, [*told, *_find_duplicates(item.found for item in items)]
 
 
-def _candidates(store: Path) -> Iterator[Path]:
+def _iter_candidates(store: Path) -> Iterator[Path]:
     """By path, not recursively. A place that cannot be searched is told of by whoever searches it for all guests."""
     try:
-        inside = folders_in(store, endings=(ENDING,))
+        inside = list_folders(store, endings=(ENDING,))
     except BadManifest:
         return
     for path in inside:
@@ -97,7 +96,7 @@ def _candidates(store: Path) -> Iterator[Path]:
             yield path
 
 
-def _twins(found: Iterable[DiscoveredPackage]) -> Iterator[PackageDiagnostic]:
+def _find_duplicates(found: Iterable[DiscoveredPackage]) -> Iterator[PackageDiagnostic]:
     """Both stay, and nobody knows which of them is meant."""
     by_identity: dict[str, list[DiscoveredPackage]] = {}
     for one in found:
@@ -110,7 +109,7 @@ def _twins(found: Iterable[DiscoveredPackage]) -> Iterator[PackageDiagnostic]:
             )  # fmt: skip
 
 
-def _item(path: Path, source: Source, store: Path | None, bounds: Bounds) -> _Item:
+def _read_item(path: Path, source: Source, store: Path | None, bounds: Bounds) -> _Item:
     """A package where it lies. In a store it has to lie there really: whoever sends a project may have put links into it."""
     real = Path(os.path.realpath(path))
     if store is not None and real.parent != Path(os.path.realpath(store)):
@@ -125,7 +124,7 @@ def _item(path: Path, source: Source, store: Path | None, bounds: Bounds) -> _It
     )
 
 
-def _read_at_most(path: Path, bounds: Bounds) -> int:
+def _estimate_size(path: Path, bounds: Bounds) -> int:
     """Nobody knows how far a broken one was read; a small file cannot have been much."""
     try:
         about = path.stat()
@@ -142,33 +141,33 @@ def _shown(path: Path) -> str:
 # -- as guests: what `host.discovery`, `host.trust` and `host.installation` ask ----------------------------------------------------
 
 
-def settings(config: Mapping[str, Any], who: str) -> PluginSettings:
+def read_settings(config: Mapping[str, Any], who: str) -> PluginSettings:
     """`[feature.plugins]` and `[plugins]`; a `BadSettings` says what is wrong there."""
-    return yoi_settings.read_plugin_settings(config, who=who)
+    return resolution.read_plugin_settings(config, who=who)
 
 
 def read(path: Path, scope: Scope, person: PersonSettings, author: AuthorSettings) -> GuestManifest:
-    """One guest, or `BadManifest`. Whether it is enabled is `settle`'s to say."""
+    """One guest, or `BadManifest`. Whether it is enabled is `resolve_plans`'s to say."""
     source: Source = "project" if scope == "project" else "user"
     try:
-        item = _item(path, source, None if scope == "ad hoc" else path.parent, _said(person).bounds)
+        item = _read_item(path, source, None if scope == "ad hoc" else path.parent, _get_settings(person).bounds)
     except ValueError as error:
         raise BadManifest(str(error), who=str(path)) from None
-    return _manifest(item, scope, person, author)
+    return _build_manifest(item, scope, person, author)
 
 
 def find_in(place: Path, scope: Scope, person: PersonSettings) -> tuple[list[GuestManifest], list[tuple[Path, str]]]:
     """The guests in one of Serai's own places, settled, and what is wrong there by its path."""
     source: Source = "project" if scope == "project" else "user"
-    items, told = _discovered(place, source, _said(person).bounds)
-    found = [_manifest(item, scope, person, _author(Path(item.found.path))) for item in items]
+    items, told = _discover_store(place, source, _get_settings(person).bounds)
+    found = [_build_manifest(item, scope, person, _read_author(Path(item.found.path))) for item in items]
     wrong = [(place / one.package if one.package else place, one.message) for one in told]
-    return settle(found, person), wrong
+    return resolve_plans(found, person), wrong
 
 
-def settle(manifests: Sequence[GuestManifest], person: PersonSettings) -> list[GuestManifest]:
+def resolve_plans(manifests: Sequence[GuestManifest], person: PersonSettings) -> list[GuestManifest]:
     """Those of one place with what was resolved for each: a plan, or off, or refused (spec yoi 10.1)."""
-    said = _said(person)
+    said = _get_settings(person)
     about = {manifest.folder: cast(DiscoveredPackage, manifest.about) for manifest in manifests}
     there = {one.identity for one in about.values()}
     wanted = [one for one in said.enabled if one.id in there] if said.on else []
@@ -188,14 +187,14 @@ def settle(manifests: Sequence[GuestManifest], person: PersonSettings) -> list[G
     return found
 
 
-def mending(id: str) -> str:
+def suggest_repair(id: str) -> str:
     """What to do about a plugin that was granted and is nowhere."""
     return f"`serai guest add` its folder or file, or `serai guest revoke {id}`"
 
 
-def missing(manifests: Iterable[GuestManifest], person: PersonSettings, project: Path) -> list[str]:
+def describe_missing(manifests: Iterable[GuestManifest], person: PersonSettings, project: Path) -> list[str]:
     """What is wrong with enablements that are no package's. Those of a project count where it has a place for guests."""
-    said = _said(person)
+    said = _get_settings(person)
     if said.on and said.resolved is not None:  # nobody looked; but who enabled one since wonders where it is
         known = {record.identity for record in said.resolved.records}
         later = dict.fromkeys(one.id for one in said.enabled if one.id not in known)
@@ -207,25 +206,25 @@ def missing(manifests: Iterable[GuestManifest], person: PersonSettings, project:
         if one.id in there or (one.id.startswith("project:") and not os.path.isdir(project / ".serai" / "guests")):
             continue
         if isinstance(why := resolution.resolve(one, found), PackageDiagnostic):
-            told.append(f"plugin {one.id}: {why.message}" + ("; " + mending(one.id) if why.kind == "missing" else ""))
+            told.append(f"plugin {one.id}: {why.message}" + ("; " + suggest_repair(one.id) if why.kind == "missing" else ""))
     return told
 
 
-def kept(person: PersonSettings, store: Path) -> list[GuestManifest] | None:
+def restore_guests(person: PersonSettings, store: Path) -> list[GuestManifest] | None:
     """The guests of the plan that the settings hold, for which nobody looks anywhere (spec yoi 10.2); None if they hold none.
 
     One that is enabled no longer is not among them: who revokes a grant does not mean new sessions alone (design rule 7).
     """
-    said = _said(person)
+    said = _get_settings(person)
     if said.resolved is None:
         return None
     counting = tuple(said.counting)
     enabled = {one.id for one in counting}
-    records = [_as_granted(record, counting) for record in said.resolved.records if record.identity in enabled]
-    return [_restored(record, person, store) for record in records]
+    records = [_apply_grants(record, counting) for record in said.resolved.records if record.identity in enabled]
+    return [_restore_guest(record, person, store) for record in records]
 
 
-def _as_granted(record: ResolvedPlugin, counting: Sequence[Enablement]) -> ResolvedPlugin:
+def _apply_grants(record: ResolvedPlugin, counting: Sequence[Enablement]) -> ResolvedPlugin:
     """A session has what the person grants now to the contents that it began with: who narrows a grant means this one too.
 
     Of several the last counts (`resolution.plan`). What is granted to other contents alone says nothing of these.
@@ -238,18 +237,18 @@ def _as_granted(record: ResolvedPlugin, counting: Sequence[Enablement]) -> Resol
     return msgspec.structs.replace(record, grants=now.grants, enabled_surfaces=surfaces, config=now.config)
 
 
-def plan_of(manifests: Iterable[GuestManifest]) -> dict[str, Any] | None:
+def build_plan(manifests: Iterable[GuestManifest]) -> dict[str, Any] | None:
     """What was resolved for these guests, to be kept with a session and given back as `plugins.resolved`; None: there is none."""
     records = [manifest.plan for manifest in manifests if manifest.dialect == DIALECT and manifest.plan is not None]
     return {"records": msgspec.to_builtins(records)} if records else None
 
 
-def _said(person: PersonSettings) -> PluginSettings:
+def _get_settings(person: PersonSettings) -> PluginSettings:
     said = person.own.get(DIALECT)
-    return said if isinstance(said, PluginSettings) else yoi_settings.read_plugin_settings({})
+    return said if isinstance(said, PluginSettings) else resolution.read_plugin_settings({})
 
 
-def _author(path: Path) -> AuthorSettings:
+def _read_author(path: Path) -> AuthorSettings:
     try:
         folder = inspect_folder(path)
     except BadManifest:
@@ -257,7 +256,7 @@ def _author(path: Path) -> AuthorSettings:
     return AuthorSettings() if folder is None else folder.author
 
 
-def _manifest(item: _Item, scope: Scope, person: PersonSettings, author: AuthorSettings) -> GuestManifest:
+def _build_manifest(item: _Item, scope: Scope, person: PersonSettings, author: AuthorSettings) -> GuestManifest:
     found, path = item.found, Path(item.found.path)
     return GuestManifest(
         dialect=DIALECT,
@@ -272,15 +271,15 @@ def _manifest(item: _Item, scope: Scope, person: PersonSettings, author: AuthorS
         sources=item.sources,
         digest=found.digest,
         about=found,
-        bounds=_said(person).bounds,
+        bounds=_get_settings(person).bounds,
         settings=merge_settings(author, person, dialect=DIALECT, name=found.manifest.id),
     )
 
 
-def _restored(record: ResolvedPlugin, person: PersonSettings, store: Path) -> GuestManifest:
+def _restore_guest(record: ResolvedPlugin, person: PersonSettings, store: Path) -> GuestManifest:
     path = Path(record.package_path)
     scope: Scope = "project" if record.source == "project" else "user" if path.parent == store else "ad hoc"
     found = DiscoveredPackage(
         source=record.source, path=record.package_path, label=record.package_label, manifest=record.manifest, digest=record.digest
     )
-    return replace(_manifest(_Item(found, ()), scope, person, AuthorSettings()), plan=record)
+    return replace(_build_manifest(_Item(found, ()), scope, person, AuthorSettings()), plan=record)

@@ -23,7 +23,7 @@ from serai.errors import BadFrame, BadManifest, Closed, PeerGone, PeerTimeout, R
 from serai.host.adapter import StartContext
 from serai.host.adapters.yoi.effects.host_calls import HostCalls
 from serai.host.adapters.yoi.ingress import IngressDispatcher
-from serai.host.adapters.yoi.offer import APIS, Offer, OfferedTool, build_offer, reworded, tool_failure
+from serai.host.adapters.yoi.offer import APIS, Offer, OfferedTool, build_offer, build_tool_error, reword
 from serai.host.adapters.yoi.worker import Worker, open_worker
 from serai.model.actions import Action
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult
@@ -33,7 +33,7 @@ from serai.plugins import authorization, package_store
 from serai.plugins.bounds import DEFAULT, DOCUMENT, Bounds
 from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import INSTANCE
-from serai.plugins.untrusted_text import display_text, operator_text
+from serai.plugins.untrusted_text import operator_text, to_display_text
 
 Phase = messages.Phase
 
@@ -43,8 +43,8 @@ _STOPPING = "the plugin is being stopped"
 class YoiGuest:
     """`GuestConnection` for the dialect yoi. One life: after a trap another worker takes over (spec yoi 13.5, ours)."""
 
-    def __init__(self, taking: StartContext, record: ResolvedPlugin, bounds: Bounds, offer: Offer, instance: HostSide) -> None:
-        self._taking = taking
+    def __init__(self, context: StartContext, record: ResolvedPlugin, bounds: Bounds, offer: Offer, instance: HostSide) -> None:
+        self._context = context
         self.record = record
         self.bounds = bounds
         self._tools = offer.tools
@@ -61,13 +61,13 @@ class YoiGuest:
         self.complaints: tuple[str, ...] = offer.denied
         self.instance = instance
         self.worker: Worker | None = None
-        own = (paths.config_folder(taking.environ), paths.state_folder(taking.environ))
+        own = (paths.config_folder(context.environ), paths.state_folder(context.environ))
         self.effects = HostCalls(record, bounds, own=own)
         self.services = IngressDispatcher(self)
 
     @property
     def who(self) -> str:
-        return self._taking.who
+        return self._context.who
 
     @property
     def pid(self) -> int:
@@ -78,13 +78,13 @@ class YoiGuest:
     async def begin(self, worker: Worker) -> None:
         """The worker is there; `start` makes the instance, and what it listens to is opened (spec yoi 13.1)."""
         self.worker = worker
-        worker.after = self.effects.forget  # what a call of the world `tool` opened ends with its store (spec yoi 5, 13.1)
+        worker.after = self.effects.reset  # what a call of the world `tool` opened ends with its store (spec yoi 5, 13.1)
         if self.stateful:
-            self.instance.starting()
+            self.instance.begin_start()
             try:
-                self.instance.started(await self._lifecycle("start", messages.config_text(self.record.config)))
+                self.instance.finish_start(await self._call_phase("start", messages.encode_config(self.record.config)))
             except SeraiError as error:
-                self.instance.crashed(error.message)
+                self.instance.mark_crashed(error.message)
                 raise
         self._ready = True
         if self.over is not None:  # it died between its answer and this moment
@@ -92,7 +92,7 @@ class YoiGuest:
         if self.stateful:
             self.services.begin()
 
-    async def _lifecycle(self, phase: Phase, *args: str) -> PluginStatus:
+    async def _call_phase(self, phase: Phase, *args: str) -> PluginStatus:
         """One of `start`, `status` and `stop`; what it answers is what it is (spec yoi 3.2)."""
         assert self.worker is not None
         text = await self.worker.call(phase, args, self.bounds.start)
@@ -104,7 +104,7 @@ class YoiGuest:
     # -- what the host asks -----------------------------------------------------------------------------------------------------
 
     async def idle(self) -> None:
-        self.services.hush()  # another life listens now
+        self.services.stop_listening()  # another life listens now
         if self._waiting:
             await asyncio.wait(list(self._waiting))
         await self.services.idle()
@@ -115,12 +115,14 @@ class YoiGuest:
         if tool is None or self.worker is None:
             raise Refused("requested tool is not declared by plugin manifest", who=self.who, id=call.id)
         if self.over is not None or self._stopping is not None:
-            raise tool_failure(self.record, tool, PeerGone(self.instance.refusal() or "it has ended", who=self.who, id=call.id))
-        if reason := authorization.tool_refusal(self.record, call.name):
-            raise tool_failure(self.record, tool, Refused(f"plugin permission denied: {reason}", who=self.who, id=call.id))
-        text, problem = _input(call)
+            raise build_tool_error(
+                self.record, tool, PeerGone(self.instance.find_refusal() or "it has ended", who=self.who, id=call.id)
+            )
+        if reason := authorization.find_tool_refusal(self.record, call.name):
+            raise build_tool_error(self.record, tool, Refused(f"plugin permission denied: {reason}", who=self.who, id=call.id))
+        text, problem = _encode_input(call)
         if problem:  # the host has looked at the schema already
-            return _told(ToolResult.error(problem, code="INVALID_ARGS", hint="correct the arguments and call again"))
+            return _return_result(ToolResult.error(problem, code="INVALID_ARGS", hint="correct the arguments and call again"))
         answer = self.worker.call(self._export, (call.name, text), tool.seconds)
         self._waiting.add(answer)
         answer.add_done_callback(self._waiting.discard)
@@ -146,23 +148,23 @@ class YoiGuest:
 
     # -- for the operator -------------------------------------------------------------------------------------------------------
 
-    def instance_status(self) -> InstanceStatus:
+    def get_status(self) -> InstanceStatus:
         """What is known of it at this moment; nothing is asked (spec yoi 3.8)."""
-        return self.instance.status()
+        return self.instance.build_status()
 
-    async def fresh_status(self) -> InstanceStatus:
+    async def refresh_status(self) -> InstanceStatus:
         """The same after asking it, if it runs and is not busy: one that waits for the net holds up nobody (spec yoi 21.26)."""
         worker = self.worker
         if self.stateful and worker is not None and not worker.busy and self.over is None and self._stopping is None:
             try:
-                self.instance.refreshed(await self._lifecycle("status"))
+                self.instance.refresh_status(await self._call_phase("status"))
             except SeraiError as error:
-                self.failed(error)
-        return self.instance.status()
+                self.fail(error)
+        return self.instance.build_status()
 
     def report(self) -> dict[str, Any]:
-        """The protocol `SupportsReport`."""
-        status: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.instance.status()))
+        """Its status as plain JSON data. Texts are the guest's and may hold anything."""
+        status: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.instance.build_status()))
         return status
 
     async def dispatch(self, name: str, event: Event) -> DispatchReport:
@@ -171,7 +173,7 @@ class YoiGuest:
 
     # -- its end ----------------------------------------------------------------------------------------------------------------
 
-    def failed(self, cause: SeraiError) -> None:
+    def fail(self, cause: SeraiError) -> None:
         """It is `Failed`: the supervisor of all dialects starts another worker (spec yoi 13.5, ours).
 
         Also what its worker's end calls.
@@ -179,17 +181,17 @@ class YoiGuest:
         if self.over is not None or self._stopping is not None:
             return
         self.over = cause
-        self.instance.crashed(cause.message)
+        self.instance.mark_crashed(cause.message)
         self.services.end()
         if self._ready:
-            self._taking.memory["record"] = self.record
-            self._taking.memory[INSTANCE] = self.instance  # counters and what waits go on in the next life
-            self._taking.listener.ended(cause)
+            self._context.memory["record"] = self.record
+            self._context.memory[INSTANCE] = self.instance  # counters and what waits go on in the next life
+            self._context.listener.on_end(cause)
 
     async def abandon(self) -> None:
         """Its start has failed: nothing of it is left."""
         self.over = self.over or Closed("its start was given up", who=self.who)
-        self.instance.crashed(self.over.message)
+        self.instance.mark_crashed(self.over.message)
         await self.stop()
 
     async def stop(self) -> None:
@@ -201,7 +203,7 @@ class YoiGuest:
         dead = self.over is not None
         self._hushed = True
         if not dead:
-            self.instance.stopping()
+            self.instance.begin_stop()
             if self.worker is not None:  # who waits for the net would wait for its own time (spec yoi 21.26)
                 self.worker.interrupt(_STOPPING)
         await self.services.stop()
@@ -209,31 +211,31 @@ class YoiGuest:
             if not answer.done():
                 answer.set_exception(Closed("it was stopped before it answered", who=self.who))
         if not dead and self.worker is not None:
-            await self._farewell(self.worker)
+            await self._call_stop(self.worker)
         await self.effects.close()
         if self.worker is not None:
             await self.worker.stop()
 
-    async def _farewell(self, worker: Worker) -> None:
+    async def _call_stop(self, worker: Worker) -> None:
         """Its own `stop`, once it is its turn (spec yoi 13.3)."""
         if not self.stateful:
             return
         error: SeraiError | None = None
         try:
-            async with asyncio.timeout(self._taking.limits.stop_polite):
+            async with asyncio.timeout(self._context.limits.stop_polite):
                 await worker.idle()
             self._hushed = False  # in its `stop` it may put things in order
             # one that was interrupted has trapped, and there is nobody left to be told
-            self.instance.stopped(None if worker.cause is not None else await self._lifecycle("stop"))
+            self.instance.finish_stop(None if worker.cause is not None else await self._call_phase("stop"))
         except TimeoutError as late:
             error = late if isinstance(late, SeraiError) else PeerTimeout("it was too busy to be told to stop", who=self.who)
         except SeraiError as failure:
             error = failure
         if error is not None:
-            self._taking.log.remark(f"stop: {error.message}")
-            self.instance.crashed(error.message)
+            self._context.log.remark(f"stop: {error.message}")
+            self.instance.mark_crashed(error.message)
 
-    def host_call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> Awaitable[str]:
+    def call_host(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> Awaitable[str]:
         """What its code asks of the host."""
         if self._hushed:
             raise HostCallDenied(_STOPPING)
@@ -253,18 +255,18 @@ class _Answer:
     def __await__(self) -> Generator[Any, None, ToolResult]:
         guest = self._guest
         try:
-            return _result(messages.read_output((yield from self._answer)), self._tool)
+            return _build_result(messages.read_output((yield from self._answer)), self._tool)
         except BadDocument as bad:  # its answer is none; the instance is as it was
-            raise tool_failure(guest.record, self._tool, BadFrame(str(bad), who=guest.who)) from None
+            raise build_tool_error(guest.record, self._tool, BadFrame(str(bad), who=guest.who)) from None
         except SeraiError as error:
-            raise tool_failure(guest.record, self._tool, error) from error
+            raise build_tool_error(guest.record, self._tool, error) from error
 
 
-async def _told(result: ToolResult) -> ToolResult:
+async def _return_result(result: ToolResult) -> ToolResult:
     return result
 
 
-def _input(call: ToolCall) -> tuple[str, str]:
+def _encode_input(call: ToolCall) -> tuple[str, str]:
     """A tool's input as JSON, or why it is none (spec yoi 14.1)."""
     which = f"plugin tool `{call.name}` input"
     if isinstance(call.arguments, str):  # a model's own that were none
@@ -276,66 +278,66 @@ def _input(call: ToolCall) -> tuple[str, str]:
     return ("", f"{which} exceeds {DOCUMENT} bytes") if len(text) > DOCUMENT else (text.decode(), "")
 
 
-def _result(output: messages.ToolOutput, tool: OfferedTool) -> ToolResult:
+def _build_result(output: messages.ToolOutput, tool: OfferedTool) -> ToolResult:
     """Summary first, then the content, as one text; where it comes from is for people (spec yoi 12)."""
-    text = display_text(output.summary if not output.content else f"{output.summary}\n{output.content}")
+    text = to_display_text(output.summary if not output.content else f"{output.summary}\n{output.content}")
     details = {**tool.details, "output": output.others} if output.others else tool.details
     return ToolResult((TextBlock(text),), details=details)
 
 
-async def start(taking: StartContext) -> YoiGuest:
+async def start(context: StartContext) -> YoiGuest:
     """Whatever fails, no process is left."""
-    manifest = taking.manifest
+    manifest = context.manifest
     record: ResolvedPlugin | None = manifest.plan
     if record is None or record.manifest.runtime is None:
-        raise BadManifest("it has nothing that runs", who=taking.who)
-    taking.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())
+        raise BadManifest("it has nothing that runs", who=context.who)
+    context.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())
     bounds: Bounds = manifest.bounds or DEFAULT
-    offer = build_offer(record, bounds, taking.limits.tool, taking.who)
+    offer = build_offer(record, bounds, context.limits.tool, context.who)
     for line in offer.denied:
-        taking.log.remark(line)
-    had, kept = taking.memory.pop("record", None), taking.memory.pop(INSTANCE, None)  # of another package nothing fits any more
+        context.log.remark(line)
+    had, kept = context.memory.pop("record", None), context.memory.pop(INSTANCE, None)  # of another package nothing fits any more
     instance: HostSide = kept if kept and had == record else HostSide(record.identity, record.manifest.runtime.world)
-    guest = YoiGuest(taking, record, bounds, offer, instance)
+    guest = YoiGuest(context, record, bounds, offer, instance)
     if offer.empty:  # nothing of it is enabled: no instance is made (spec yoi 12.3)
         return guest
     try:
-        await _begin(guest, taking, record, bounds)
+        await _begin(guest, context, record, bounds)
     except BaseException as error:
-        taking.memory["record"], taking.memory[INSTANCE] = record, instance
+        context.memory["record"], context.memory[INSTANCE] = record, instance
         await guest.abandon()
         if isinstance(error, SeraiError):
-            raise reworded(error, f"plugin instance startup failed closed: {operator_text(error.message)}") from error
+            raise reword(error, f"plugin instance startup failed closed: {operator_text(error.message)}") from error
         raise
     return guest
 
 
-async def _begin(guest: YoiGuest, taking: StartContext, record: ResolvedPlugin, bounds: Bounds) -> None:
-    component = await asyncio.to_thread(_component, record, taking.environ, bounds)
+async def _begin(guest: YoiGuest, context: StartContext, record: ResolvedPlugin, bounds: Bounds) -> None:
+    component = await asyncio.to_thread(_read_component, record, context.environ, bounds)
     assert record.manifest.runtime is not None
     worker = await open_worker(
-        spawner=taking.spawner,
-        deadlines=taking.deadlines,
-        limits=taking.limits,
-        tap=taking.tap,
-        stderr=taking.log.descriptor,
-        who=taking.who,
+        spawner=context.spawner,
+        deadlines=context.deadlines,
+        limits=context.limits,
+        tap=context.tap,
+        stderr=context.log.descriptor,
+        who=context.who,
         component=component,
         digest=record.digest,
         world=record.manifest.runtime.world,
         bounds=bounds,
-        cache=os.path.join(paths.state_folder(taking.environ), "wasm"),
-        denied={api: why for api in APIS if (why := authorization.host_api_refusal(record, api))},
-        host=guest.host_call,
-        ended=guest.failed,
+        cache=os.path.join(paths.state_folder(context.environ), "wasm"),
+        denied={api: why for api in APIS if (why := authorization.find_api_refusal(record, api))},
+        host=guest.call_host,
+        ended=guest.fail,
     )
-    taking.greeted()
+    context.greeted()
     await guest.begin(worker)
 
 
-def _component(record: ResolvedPlugin, environ: Mapping[str, str], bounds: Bounds) -> bytes:
+def _read_component(record: ResolvedPlugin, environ: Mapping[str, str], bounds: Bounds) -> bytes:
     """The very bytes whose digest was granted (spec yoi 10.2, 21.34); a copy is kept for later runs of this session."""
-    package = package_store.package_for(record, environ, bounds)
+    package = package_store.load_package(record, environ, bounds)
     package_store.keep_copy(package, environ)
     assert record.manifest.runtime is not None
     return package.files[record.manifest.runtime.component]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from serai.dialects.yoi import host_api, messages, output_commands
-from serai.dialects.yoi.host_api import HostCallDenied, parsed
+from serai.dialects.yoi.host_api import HostCallDenied, parse_api_url
 from serai.dialects.yoi.host_side import EventRejected, HostSide
 from serai.dialects.yoi.messages import BadDocument, Event
 from serai.dialects.yoi.output_commands import OutputCommand, StatusUpdate, WebSocketSend
@@ -26,11 +26,12 @@ from serai.dialects.yoi.status import MOST, CommandResult, CommandStatus, Diagno
 from serai.errors import BadFrame, Closed, PeerTimeout, Refused, SeraiError
 from serai.host.adapters.yoi.effects.network import PluginNetwork
 from serai.host.adapters.yoi.effects.websocket import PluginWebSocket, ReceiveTimeout, dial
-from serai.host.adapters.yoi.offer import reworded
+from serai.host.adapters.yoi.offer import reword
+from serai.plain_text import utf8_size
 from serai.plugins import authorization
 from serai.plugins.bounds import Bounds
 from serai.plugins.grants import ResolvedPlugin
-from serai.plugins.untrusted_text import size, timestamp
+from serai.plugins.untrusted_text import format_timestamp
 
 if TYPE_CHECKING:
     from serai.host.adapters.yoi.guest import YoiGuest
@@ -50,7 +51,7 @@ class Backoff:
         self._stable = stable
         self._chance = chance
 
-    def wait(self, lived: float) -> float:
+    def compute_wait(self, lived: float) -> float:
         """Seconds until the next try, after a connection that held for so long (0: it never opened)."""
         if lived >= self._stable:
             self._next = self._first
@@ -58,7 +59,7 @@ class Backoff:
         return wait * (0.5 + self._chance() / 2)
 
 
-class Subscription(NamedTuple):
+class IngressSource(NamedTuple):
     """One source of one ingress. `url` is normalised and is the connection's key; `source` is the manifest's text."""
 
     ingress: str
@@ -66,30 +67,30 @@ class Subscription(NamedTuple):
     url: str
 
 
-def subscriptions(record: ResolvedPlugin, complain: Callable[[str], None]) -> list[Subscription]:
+def find_ingress_sources(record: ResolvedPlugin, complain: Callable[[str], None]) -> list[IngressSource]:
     """What is to be opened, in the order of the manifest; nothing unless both surfaces are enabled."""
     if not {"service", "ingress"} <= set(record.enabled_surfaces):
         return []
-    found: list[Subscription] = []
+    found: list[IngressSource] = []
     for ingress in record.manifest.ingresses:
-        if authorization.ingress_refusal(record, ingress.name):  # it was told of when it was denied
+        if authorization.find_ingress_refusal(record, ingress.name):  # it was told of when it was denied
             continue
         for source in ingress.sources:
             if not source.startswith((_PREFIX, *_SCHEMES)):
                 continue
             try:
-                url = parsed(source.removeprefix(_PREFIX), what="WebSocket").normalised
+                url = parse_api_url(source.removeprefix(_PREFIX), what="WebSocket").normalised
             except HostCallDenied as error:
                 complain(f"invalid WebSocket ingress source for {ingress.name}: {error}")
             else:
-                found.append(Subscription(ingress.name, source, url))
+                found.append(IngressSource(ingress.name, source, url))
     return found
 
 
 class EventSink(Protocol):
     """Where events go."""
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait a moment for a place in the queue: what a peer sends meanwhile waits in its own end of the wire."""
         ...
 
@@ -102,12 +103,12 @@ class HostWebSockets:
     """The connections of one life of a plugin, each with one task that opens and reads it."""
 
     def __init__(
-        self, record: ResolvedPlugin, bounds: Bounds, instance: HostSide, taker: EventSink, backoff: Callable[[], Backoff] = Backoff
+        self, record: ResolvedPlugin, bounds: Bounds, instance: HostSide, sink: EventSink, backoff: Callable[[], Backoff] = Backoff
     ) -> None:
         self._record = record
         self._bounds = bounds
         self._instance = instance
-        self._taker = taker
+        self._sink = sink
         self._backoff = backoff
         self._open: dict[str, PluginWebSocket] = {}
         self._network = PluginNetwork()  # one, so that lookups that hang are counted
@@ -116,9 +117,9 @@ class HostWebSockets:
     def begin(self) -> None:
         """Start all of them; nobody waits for a server that does not answer."""
         loop = asyncio.get_running_loop()
-        for one in subscriptions(self._record, self._complain):
-            if self._instance.connections.opening(one.url, one.ingress):  # reserved here, in order
-                self._tasks.append(loop.create_task(self._keep(one), name=f"websocket {self._record.identity} {one.ingress}"))
+        for one in find_ingress_sources(self._record, self._complain):
+            if self._instance.connections.reserve(one.url, one.ingress):  # reserved here, in order
+                self._tasks.append(loop.create_task(self._keep_open(one), name=f"websocket {self._record.identity} {one.ingress}"))
             else:
                 why = f"host-owned WebSocket connection limit ({MOST}) exceeded, or it is open for another ingress"
                 self._complain(f"{one.url} is not opened for {one.ingress}: {why}")
@@ -140,78 +141,78 @@ class HostWebSockets:
         """A `websocket_send`: what its result says. A failed one is a `HostCallDenied`."""
         key = host_api.check_url(self._record, url).normalised
         statuses = self._instance.connections
-        if statuses.of(key) is None:
-            raise HostCallDenied(output_commands.no_connection(key))
+        if statuses.get(key) is None:
+            raise HostCallDenied(output_commands.describe_missing(key))
         socket = self._open.get(key)
         if socket is None:
-            raise HostCallDenied(output_commands.not_connected(key))
+            raise HostCallDenied(output_commands.describe_unconnected(key))
         try:
             await socket.send_text(text, _SECONDS)
         except HostCallDenied as error:
-            statuses.not_sent(key, str(error))
+            statuses.record_send_failure(key, str(error))
             raise
-        statuses.sent(key)
-        return output_commands.sent(size(text), key)
+        statuses.count_sent(key)
+        return output_commands.describe_sent(utf8_size(text), key)
 
     # -- one connection ---------------------------------------------------------------------------------------------------------
 
-    async def _keep(self, one: Subscription) -> None:
+    async def _keep_open(self, one: IngressSource) -> None:
         """Open it, read it to its end, and open it again a little later; what may not be opened is not tried again."""
         backoff, told = self._backoff(), False
         statuses = self._instance.connections
         while True:
             opened_at: float | None = None
             try:
-                if reason := authorization.host_api_refusal(self._record, "websocket"):
-                    return statuses.failed(one.url, f"host-owned websocket not granted: {reason}")
+                if reason := authorization.find_api_refusal(self._record, "websocket"):
+                    return statuses.mark_failed(one.url, f"host-owned websocket not granted: {reason}")
                 try:
                     host_api.check_url(self._record, one.url)
                 except HostCallDenied as error:
-                    return statuses.failed(one.url, f"host-owned websocket not granted: {error}")
+                    return statuses.mark_failed(one.url, f"host-owned websocket not granted: {error}")
                 socket = await dial(self._record, one.url, bounds=self._bounds, timeout=_SECONDS, network=self._network)
                 opened_at = monotonic()
                 told = False
                 await self._read(one, socket)
             except HostCallDenied as error:
-                statuses.failed(one.url, str(error))
+                statuses.mark_failed(one.url, str(error))
                 if not told:  # once per outage
                     told = True
-                    self._event(one, messages.websocket_error, error=str(error))
+                    self._deliver_event(one, messages.build_websocket_error, error=str(error))
             lived = 0.0 if opened_at is None else monotonic() - opened_at
-            await asyncio.sleep(backoff.wait(lived))
-            statuses.opening(one.url, one.ingress)
+            await asyncio.sleep(backoff.compute_wait(lived))
+            statuses.reserve(one.url, one.ingress)
 
-    async def _read(self, one: Subscription, socket: PluginWebSocket) -> None:
+    async def _read(self, one: IngressSource, socket: PluginWebSocket) -> None:
         """Frames become events until the peer closes it."""
         statuses = self._instance.connections
         self._open[one.url] = socket
-        statuses.opened(one.url)
+        statuses.mark_opened(one.url)
         try:
             while True:
-                await self._taker.room()
+                await self._sink.wait_for_room()
                 try:
                     text = await socket.recv(_SECONDS)
                 except ReceiveTimeout:
                     continue
                 if text is None:
-                    statuses.closed(one.url)
-                    self._event(one, messages.websocket_close)
+                    statuses.mark_closed(one.url)
+                    self._deliver_event(one, messages.build_websocket_close)
                     return
-                statuses.received(one.url, timestamp(time()))
-                self._event(one, messages.websocket_text, text=text)
+                statuses.count_received(one.url, format_timestamp(time()))
+                self._deliver_event(one, messages.build_websocket_text, text=text)
         finally:
             del self._open[one.url]
             await socket.close(_BYE)
 
-    def _event(self, one: Subscription, made: Callable[..., Event], **said: str) -> None:
+    def _deliver_event(self, one: IngressSource, made: Callable[..., Event], **said: str) -> None:
         at = time()
-        id = messages.correlation_id(at, urandom(10))
-        event = made(source=one.source, ingress_name=one.ingress, url=one.url, now=timestamp(at), id=id, **said)
+        id = messages.make_correlation_id(at, urandom(10))
+        event = made(source=one.source, ingress_name=one.ingress, url=one.url, now=format_timestamp(at), id=id, **said)
         kinds = next((each.event_kinds for each in self._record.manifest.ingresses if each.name == one.ingress), ())
         if event.kind != "websocket_text" and kinds and event.kind not in kinds:
             return  # nobody asked for it: refused silently (spec yoi 16)
-        if not self._taker.take(one.ingress, event):
-            self._instance.connections.dropped(one.url)
+        if not self._sink.take(one.ingress, event):
+            self._instance.connections.count_dropped(one.url)
 
     def _complain(self, text: str) -> None:
         self._instance.note(DiagnosticKind.WEBSOCKET_ERROR, text)
@@ -246,7 +247,7 @@ class _Turn:
     def __init__(self) -> None:
         self.begun = False
 
-    def come(self) -> None:
+    def mark_begun(self) -> None:
         self.begun = True
 
 
@@ -265,7 +266,7 @@ class IngressDispatcher:
 
     def begin(self) -> None:
         """The instance runs: what an earlier life has left is brought, and the connections are opened."""
-        for _ in range(self._instance.status().queue_depth):
+        for _ in range(self._instance.build_status().queue_depth):
             self._waiting.append(_Waiting(None))
         self._wake()
         self._owned.begin()
@@ -290,13 +291,13 @@ class IngressDispatcher:
         return True
 
     def _offer(self, name: str, event: Event, waiting: _Waiting) -> None:
-        if self._over and not self._instance.refusal():  # the instance runs again, in a life that is not this one
+        if self._over and not self._instance.find_refusal():  # the instance runs again, in a life that is not this one
             raise EventRejected(DiagnosticKind.SERVICE_STOPPED, "this life of the plugin is over: another one serves, or none")
         self._instance.offer(name, event, record=self._guest.record)
         self._waiting.append(waiting)
         self._wake()
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """As long as one event may take: then there is room, or this plugin is no longer the one that is served."""
         if len(self._waiting) >= self._instance.capacity:
             self._room.clear()
@@ -311,89 +312,89 @@ class IngressDispatcher:
     def _wake(self) -> None:
         if self._consumer is None and self._waiting and not self._over and self._instance.in_flight is None:
             self._consumer = asyncio.get_running_loop().create_task(self._consume(), name=f"ingress {self._guest.who}")
-            self._consumer.add_done_callback(self._consumed)
+            self._consumer.add_done_callback(self._on_consumer_done)
 
-    def _consumed(self, task: asyncio.Task[None]) -> None:
+    def _on_consumer_done(self, task: asyncio.Task[None]) -> None:
         self._consumer = None
         if not task.cancelled():
             self._wake()  # what came while it was on its way out
 
     async def _consume(self) -> None:
-        while not self._over and (event := self._instance.next()) is not None:
+        while not self._over and (event := self._instance.take_next()) is not None:
             waiting = self._waiting.popleft()
             self._room.set()
             try:
-                waiting.settle(await self._bring(event, waiting))
+                waiting.settle(await self._deliver(event, waiting))
             except SeraiError as error:
                 waiting.settle(error)
             except Exception as error:  # a defect of ours is this event's alone
                 log.exception("%s: an event failed", self._guest.who)
-                text = self._instance.failed(event, repr(error), poisoned=False)
+                text = self._instance.mark_failed(event, repr(error), poisoned=False)
                 waiting.settle(Refused(text, who=self._guest.who, id=event.correlation_id))
             except BaseException:
                 waiting.settle(Closed("it was stopped before it answered", who=self._guest.who))
                 raise
 
-    async def _bring(self, event: Event, waiting: _Waiting) -> DispatchReport:
+    async def _deliver(self, event: Event, waiting: _Waiting) -> DispatchReport:
         latency = int((monotonic() - waiting.since) * 1000)
-        text = await self._handled(event)
+        text = await self._call_handler(event)
         try:
             output = messages.read_service(text)
         except BadDocument as error:
-            raise self._failed(event, BadFrame(str(error), who=self._guest.who)) from None
+            raise self._record_failure(event, BadFrame(str(error), who=self._guest.who)) from None
         if output.error is not msgspec.UNSET:  # its own word that it failed: it runs on (spec yoi 3.5)
-            why = messages.json_text(output.error)
-            raise Refused(self._instance.failed(event, why, poisoned=False), who=self._guest.who, id=event.correlation_id)
-        results = await self._carry_out(output.commands, event)
-        self._instance.dispatched(event)
+            why = messages.encode_json(output.error)
+            raise Refused(self._instance.mark_failed(event, why, poisoned=False), who=self._guest.who, id=event.correlation_id)
+        results = await self._run_commands(output.commands, event)
+        self._instance.mark_dispatched(event)
         self._instance.keep_results(results)
         return self._instance.report(event.ingress_name, output.value, results, queue_latency_ms=latency)
 
-    async def _handled(self, event: Event) -> str:
+    async def _call_handler(self, event: Event) -> str:
         """What `handle-ingress` answers; cut off at its deadline, which counts from when it is its turn."""
         guest = self._guest
         worker = guest.worker
         assert worker is not None
         turn = self._turn = _Turn()
         text = messages.encode_event(event)
-        turn.answer = worker.call("handle-ingress", (event.ingress_name, text), guest.bounds.ingress, begun=turn.come)
+        turn.answer = worker.call("handle-ingress", (event.ingress_name, text), guest.bounds.ingress, begun=turn.mark_begun)
         try:
             return await turn.answer
         except PeerTimeout as error:
-            text = self._instance.timed_out(event, guest.bounds.ingress)
-            guest.failed(error)
-            raise reworded(error, text) from error
+            text = self._instance.mark_timed_out(event, guest.bounds.ingress)
+            guest.fail(error)
+            raise reword(error, text) from error
         except SeraiError as error:
             if not turn.begun:  # it never saw it: the next life does
-                guest.failed(error)  # a worker to whom nothing can be sent serves nobody; else this life is over already
-                raise self._undelivered(event, guest.over or error) from None
-            raise self._failed(event, error) from error
+                guest.fail(error)  # a worker to whom nothing can be sent serves nobody; else this life is over already
+                raise self._record_undelivered(event, guest.over or error) from None
+            raise self._record_failure(event, error) from error
 
-    def _failed(self, event: Event, error: SeraiError) -> SeraiError:
+    def _record_failure(self, event: Event, error: SeraiError) -> SeraiError:
         """A trap or an answer that is none ends this life (spec yoi 15.3)."""
-        text = self._instance.failed(event, error.message)
-        self._guest.failed(error)
-        return reworded(error, text)
+        text = self._instance.mark_failed(event, error.message)
+        self._guest.fail(error)
+        return reword(error, text)
 
-    def _undelivered(self, event: Event, why: SeraiError) -> SeraiError:
-        self._instance.undelivered(event, why.message)
+    def _record_undelivered(self, event: Event, why: SeraiError) -> SeraiError:
+        self._instance.requeue(event, why.message)
         return why
 
     # -- what it asks for after an event ----------------------------------------------------------------------------------------
 
-    async def _carry_out(self, value: Any, event: Event) -> list[CommandResult]:
+    async def _run_commands(self, value: Any, event: Event) -> list[CommandResult]:
         """All or nothing is refused before the first one runs; after that each stands for itself (spec yoi 15.4)."""
         record = self._guest.record
         batch = output_commands.check(
-            value, event=event, record=record, now=timestamp(time()), websocket=self._why_not_sent, request=self._why_not_requested
+            value, event=event, record=record, now=format_timestamp(time()), websocket=self._check_send, request=self._check_request
         )
         results = list(batch.rejected)
         for command in batch.ready:
-            status, message = await self._do(command)
-            results.append(command.result(status, message, timestamp(time())))
+            status, message = await self._run_command(command)
+            results.append(command.build_result(status, message, format_timestamp(time())))
         return results
 
-    async def _do(self, command: OutputCommand) -> tuple[CommandStatus, str]:
+    async def _run_command(self, command: OutputCommand) -> tuple[CommandStatus, str]:
         match command.payload:
             case WebSocketSend(url=url, text=text):
                 try:
@@ -402,12 +403,12 @@ class IngressDispatcher:
                     return CommandStatus.REJECTED, str(error)
             case StatusUpdate(message=message, status=status):
                 if status is not msgspec.UNSET:
-                    self._instance.updated(status)
+                    self._instance.update_status(status)
                 return CommandStatus.RECORDED, message or output_commands.UPDATED
             case _:
                 return CommandStatus.UNSUPPORTED, output_commands.NOT_DISPATCHED
 
-    def _why_not_sent(self, url: str, text: str) -> str:
+    def _check_send(self, url: str, text: str) -> str:
         try:
             host_api.check_url(self._guest.record, url)
             host_api.check_text(text)
@@ -415,7 +416,7 @@ class IngressDispatcher:
             return str(error)
         return ""
 
-    def _why_not_requested(self, descriptor: Any) -> str:
+    def _check_request(self, descriptor: Any) -> str:
         try:
             host_api.check_request(self._guest.record, descriptor)
         except HostCallDenied as error:
@@ -424,7 +425,7 @@ class IngressDispatcher:
 
     # -- its end ----------------------------------------------------------------------------------------------------------------
 
-    def hush(self) -> None:
+    def stop_listening(self) -> None:
         """What waits is brought; nothing more comes in by a connection of ours."""
         self._owned.cancel()
 
@@ -453,5 +454,5 @@ class IngressDispatcher:
                 consumer.cancel()
                 await asyncio.wait([consumer])
         if self._guest.over is None and (event := self._instance.in_flight) is not None:
-            self._instance.failed(event, "the plugin was stopped", poisoned=False)
+            self._instance.mark_failed(event, "the plugin was stopped", poisoned=False)
         await self._owned.close()

@@ -13,7 +13,7 @@ from serai.plugins import authorization, manifest
 from serai.plugins.bounds import Bounds
 from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import HostApi, Tool
-from serai.plugins.untrusted_text import bounded, display_text, operator_text
+from serai.plugins.untrusted_text import bound_text, operator_text, to_display_text
 
 _LONGEST_TOOL = 60.0  # seconds, whatever a manifest says
 APIS: tuple[HostApi, ...] = ("request", "websocket", "fs")
@@ -48,31 +48,31 @@ def build_offer(record: ResolvedPlugin, bounds: Bounds, longest: float | None, w
     manifest, enabled = record.manifest, record.enabled_surfaces
     denied: list[str] = []
 
-    def kept(surface: str, name: str, reason: str) -> bool:
+    def accepts(surface: str, name: str, reason: str) -> bool:
         if reason:
             denied.append(f"plugin {record.identity} {surface} {name} registration denied: {reason}")
         return not reason
 
     tools = manifest.tools if "tool" in enabled else ()
-    _must_fit(tools, who)
+    _check_tools(tools, who)
     services = [
-        Service(f"plugin:{record.identity}:{one.name}", display_text(one.description))
+        Service(f"plugin:{record.identity}:{one.name}", to_display_text(one.description))
         for one in (manifest.services if "service" in enabled else ())
-        if kept("service", one.name, authorization.service_refusal(record, one.name))
+        if accepts("service", one.name, authorization.find_service_refusal(record, one.name))
     ]
     ingresses = [
-        Ingress(one.name, display_text(one.description), one.sources)
+        Ingress(one.name, to_display_text(one.description), one.sources)
         for one in (manifest.ingresses if "ingress" in enabled else ())
-        if kept("ingress", one.name, authorization.ingress_refusal(record, one.name))
+        if accepts("ingress", one.name, authorization.find_ingress_refusal(record, one.name))
     ]
-    allowed = [one for one in tools if kept("tool", one.name, authorization.tool_refusal(record, one.name))]
+    allowed = [one for one in tools if accepts("tool", one.name, authorization.find_tool_refusal(record, one.name))]
     offer = Offer(
         Contributions(
-            tools=tuple(ToolSpec(one.name, display_text(one.description), _shown(one.input_schema)) for one in allowed),
+            tools=tuple(ToolSpec(one.name, to_display_text(one.description), _shown(one.input_schema)) for one in allowed),
             services=tuple(services),
             ingresses=tuple(ingresses),
         ),
-        {one.name: OfferedTool(one.name, _seconds(record, bounds, one, longest), _origin(record)) for one in allowed},
+        {one.name: OfferedTool(one.name, _compute_timeout(record, bounds, one, longest), _build_origin(record)) for one in allowed},
         tuple(denied),
     )
     if offer.empty and denied:
@@ -88,14 +88,14 @@ def _shown(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     said = {
-        key: display_text(value) if key in ("title", "description") and isinstance(value, str) else value
+        key: to_display_text(value) if key in ("title", "description") and isinstance(value, str) else value
         for key, value in schema.items()
     }
     # the values of `enum` are a list; a schema of that name is one of `properties`
     return {key: value if key == "enum" and isinstance(value, list | tuple) else _shown(value) for key, value in said.items()}
 
 
-def _must_fit(tools: tuple[Tool, ...], who: str) -> None:
+def _check_tools(tools: tuple[Tool, ...], who: str) -> None:
     """A stored plan is not read from `plugin.toml` again, so what that forbids is looked at here too (spec yoi 12.1, 12.2)."""
     names = [one.name for one in tools]
     if twice := next((name for name in names if names.count(name) > 1), ""):
@@ -107,15 +107,15 @@ def _must_fit(tools: tuple[Tool, ...], who: str) -> None:
             raise BadManifest(f"its tool {one.name} has a schema that cannot be used: {error}", who=who) from None
 
 
-def _seconds(record: ResolvedPlugin, bounds: Bounds, tool: Tool, longest: float | None) -> float:
+def _compute_timeout(record: ResolvedPlugin, bounds: Bounds, tool: Tool, longest: float | None) -> float:
     """How long one call may take, waiting for the instance included; what a person has set may only shorten it."""
-    hosted = any(not authorization.host_api_refusal(record, api) for api in APIS)
+    hosted = any(not authorization.find_api_refusal(record, api) for api in APIS)
     usual = bounds.tool_with_host if hosted else bounds.tool
     own = tool.timeout_ms / 1000 if tool.timeout_ms else usual
     return min(own, _LONGEST_TOOL, _LONGEST_TOOL if longest is None else longest)
 
 
-def _origin(record: ResolvedPlugin) -> dict[str, Any]:
+def _build_origin(record: ResolvedPlugin) -> dict[str, Any]:
     return {
         "kind": "plugin",
         "plugin_id": record.manifest.id,
@@ -131,25 +131,25 @@ def _origin(record: ResolvedPlugin) -> dict[str, Any]:
 # -- words ------------------------------------------------------------------------------------------------------------------------
 
 
-def reworded(error: E, text: str) -> E:
+def reword(error: E, text: str) -> E:
     """The same error in other words, bounded, on one line; what it carries besides stays. Who words it has redacted it."""
     copy = error.for_call(error.id)
-    copy.message = bounded(
-        " ".join(display_text(text).split())
+    copy.message = bound_text(
+        " ".join(to_display_text(text).split())
     )  # a guest's path may be in it, and is no line of ours (spec yoi 21.36)
     copy.args = (copy.message,)
     return copy
 
 
-def tool_failure(record: ResolvedPlugin, tool: OfferedTool, error: SeraiError) -> SeraiError:
+def build_tool_error(record: ResolvedPlugin, tool: OfferedTool, error: SeraiError) -> SeraiError:
     """Which tool of which plugin, its digest and why, in the origin's words (spec yoi 14.4)."""
     which = f"plugin tool `{tool.name}` from `{record.identity}` (digest {record.digest})"
     if isinstance(error, PeerTimeout):
-        return reworded(error, f"{which} timed out after {tool.seconds:g}s")
-    return reworded(error, f"{which} failed closed: {''.join(_prefixed(error))}")
+        return reword(error, f"{which} timed out after {tool.seconds:g}s")
+    return reword(error, f"{which} failed closed: {''.join(_iter_error_parts(error))}")
 
 
-def _prefixed(error: SeraiError) -> Iterator[str]:
+def _iter_error_parts(error: SeraiError) -> Iterator[str]:
     if isinstance(error, SpawnFailed):
         yield "package/module load error: "
     elif isinstance(error, BadFrame):

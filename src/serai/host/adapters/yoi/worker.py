@@ -22,9 +22,9 @@ import msgspec
 from serai.dialects.yoi import messages
 from serai.dialects.yoi.host_api import HostCallDenied
 from serai.errors import BadFrame, BadManifest, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused, SeraiError, Trapped
-from serai.host.adapters.yoi.compiler import CompiledCodeCache, CompileLimits, command, compiled
+from serai.host.adapters.yoi.compiler import CompiledCodeCache, CompileLimits, build_command, compile_component
 from serai.host.guest_log import REMARK
-from serai.limits import MIB, Limits
+from serai.limits import MIB, HostLimits
 from serai.plugins.bounds import DOCUMENT, STACK_MOST, Bounds
 from serai.plugins.manifest import INSTANCE
 from serai.wire.channel import Channel, Tap
@@ -66,12 +66,12 @@ class HostCallBroker:
         self._asked = frame
         try:  # a future needs no task: of the quick functions most give one
             self._work = work = asyncio.ensure_future(
-                self._host(frame.api, frame.function, frame.args, self._left(frame, deadline))
+                self._host(frame.api, frame.function, frame.args, self._compute_remaining(frame, deadline))
             )
         except Exception as error:
-            self._failed(frame, error)
+            self._reply_failure(frame, error)
         else:
-            work.add_done_callback(partial(self._served, frame))
+            work.add_done_callback(partial(self._reply_result, frame))
         return ""
 
     def interrupt(self, why: str) -> bool:
@@ -88,24 +88,24 @@ class HostCallBroker:
         if self._work is not None:
             self._work.cancel()
 
-    def _served(self, frame: messages.HostAsked, work: asyncio.Future[str]) -> None:
+    def _reply_result(self, frame: messages.HostAsked, work: asyncio.Future[str]) -> None:
         """It may be cancelled before it has begun, and is answered then, too."""
         self._work = None
         if work.cancelled():
             self._deny()
         elif (failure := work.exception()) is not None:
-            self._failed(frame, failure)
+            self._reply_failure(frame, failure)
         else:
             try:
                 reply = messages.encode(messages.Reply(id=frame.id, n=frame.n, text=work.result()))
             except (UnicodeEncodeError, msgspec.MsgspecError) as error:
-                self._failed(frame, error)
+                self._reply_failure(frame, error)
                 return
             self.denial = ""
             if self._asked is not None:
                 self._send(reply)
 
-    def _failed(self, frame: messages.HostAsked, error: BaseException) -> None:
+    def _reply_failure(self, frame: messages.HostAsked, error: BaseException) -> None:
         if not isinstance(error, HostCallDenied):
             log.error("%s: %s.%s failed", self._who, frame.api, frame.function, exc_info=error)
         why = str(error) if isinstance(error, HostCallDenied | SeraiError) else f"host function failed: {type(error).__name__}"
@@ -119,7 +119,7 @@ class HostCallBroker:
             self.denial = self.denial or "the host broke off"
             self._send(messages.encode(messages.Reply(id=asked.id, n=asked.n, denied=self.denial)))
 
-    def _left(self, frame: messages.HostAsked, deadline: float) -> float:
+    def _compute_remaining(self, frame: messages.HostAsked, deadline: float) -> float:
         """How much time is left for it; the host's functions have no other clock (spec yoi 21.30)."""
         reason = self._denied.get(frame.api)
         if reason is not None:
@@ -142,7 +142,7 @@ async def open_worker(
     *,
     spawner: Spawner,
     deadlines: Deadlines,
-    limits: Limits,
+    limits: HostLimits,
     tap: Callable[[int], Tap | None] | None,
     stderr: int,
     who: str,
@@ -163,17 +163,17 @@ async def open_worker(
     """
     folder = CompiledCodeCache(cache)
     for last in (False, True):
-        key = await compiled(component, spawner=spawner, cache=folder, fuel=bounds.fuel > 0, who=who, bounds=compiling)
-        child = await spawner.spawn(Launch(argv=command("main"), env={}, cwd="/", who=who, stderr=stderr, remarks=REMARK))
+        key = await compile_component(component, spawner=spawner, cache=folder, fuel=bounds.fuel > 0, who=who, bounds=compiling)
+        child = await spawner.spawn(Launch(argv=build_command("main"), env={}, cwd="/", who=who, stderr=stderr, remarks=REMARK))
         worker: Worker | None = None
         try:
             given = (child, deadlines, limits.but(frame=_FRAME, send=_FRAME, backlog=2 * _FRAME), tap)
             worker = Worker(*given, who=who, world=world, bounds=bounds, denied=denied, host=host, ended=ended)
             worker.damaged = partial(folder.drop, key)
-            await worker._begin(folder.path(key), digest)
+            await worker._begin(folder.get_path(key), digest)
         except BaseException as error:
             if worker is not None:
-                worker._let_go()
+                worker._kill_process()
             await child.close()
             if not isinstance(error, _Stale):
                 raise
@@ -209,7 +209,7 @@ class Worker:
         self,
         child: Child,
         deadlines: Deadlines,
-        limits: Limits,
+        limits: HostLimits,
         tap: Callable[[int], Tap | None] | None,
         *,
         who: str,
@@ -263,7 +263,7 @@ class Worker:
         `Trapped`, `PeerTimeout`, `BadFrame`, `OversizeFrame` or `PeerGone`."""
         waiter: asyncio.Future[str] = self._loop.create_future()
         if self.cause is not None or self._stopped:
-            waiter.set_exception(self._over())
+            waiter.set_exception(self._build_ended_error())
             return waiter
         self._count += 1
         call = _Call(self._count, export, tuple(args), timeout, waiter)
@@ -274,7 +274,7 @@ class Worker:
         else:
             self._queue.append(call)
         if call.deadline < self._watch.at:
-            self._watch.by(call.deadline)
+            self._watch.schedule(call.deadline)
         return waiter
 
     def interrupt(self, why: str) -> bool:
@@ -300,7 +300,7 @@ class Worker:
         bounds = {name: getattr(self._bounds, name) for name in _BOUNDS} | {"stack": min(self._bounds.stack, STACK_MOST)}
         load = messages.Load(path=path, world=self._world, digest=digest, fresh=not self._lasting, most=DOCUMENT, bounds=bounds)
         self._channel.send(messages.encode(load))
-        loaded = await self._loaded()
+        loaded = await self._wait_loaded()
         self.imports, self.confined = loaded.imports, loaded.confined
         if self._bounds.strict_imports and (refused := [name for name in loaded.imports if name in self._denied]):
             raise Refused(f"plugin host API dispatch denied: {self._denied[refused[0]]}", who=self._who)
@@ -308,13 +308,13 @@ class Worker:
         self._opened = self._loop.create_future()
         self._current = _Call(0, "instantiate", (), seconds, self._opened)
         self._channel.send(messages.encode(messages.Go(id=0, time=seconds)))
-        self._watch.by(self._current.deadline)
+        self._watch.schedule(self._current.deadline)
         await self._opened
         if self.cause is not None:  # it said too much, right behind
             raise self.cause
         self._ready = True
 
-    async def _loaded(self) -> Any:
+    async def _wait_loaded(self) -> Any:
         opened = self._opened
         await asyncio.wait([opened], timeout=self._hello)
         if not opened.done():
@@ -326,7 +326,7 @@ class Worker:
 
     # -- the channel's receiver -------------------------------------------------------------------------------------------------
 
-    def received(self, run: bytes) -> None:
+    def handle_run(self, run: bytes) -> None:
         decode = messages.decoder.decode
         for line in run.removesuffix(b"\n").split(b"\n"):
             if self.cause is not None:
@@ -334,14 +334,14 @@ class Worker:
             try:
                 frame = decode(line)  # a blank line is none: our program writes none, and a flood of them would have no end
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                self._breach(f"what it says cannot be read: {error}")
+                self._end_on_breach(f"what it says cannot be read: {error}")
             else:
                 self._take(frame)
 
-    def oversize(self, frame: Oversize) -> None:
-        self._breach(f"a frame of {frame.size} bytes")
+    def handle_oversize(self, frame: Oversize) -> None:
+        self._end_on_breach(f"a frame of {frame.size} bytes")
 
-    def lost(self, cause: SeraiError) -> None:
+    def handle_loss(self, cause: SeraiError) -> None:
         self._end(cause)
 
     def tick(self, now: float) -> float | None:
@@ -349,14 +349,14 @@ class Worker:
         if current is not None and now >= current.deadline:
             self.interrupt("the time of its call is over")
             if now >= current.deadline + GRACE:
-                self._end(self._too_late(current))
+                self._end(self._build_timeout(current))
                 return None
         for call in [call for call in self._queue if now >= call.deadline]:
             self._queue.remove(call)
-            _fail(call, self._too_late(call))
-        return self._next_look(now)
+            _fail(call, self._build_timeout(call))
+        return self._find_next_deadline(now)
 
-    def _next_look(self, now: float) -> float | None:
+    def _find_next_deadline(self, now: float) -> float | None:
         times = [call.deadline for call in self._queue if call.begun is None]
         if self._current is not None:
             times.append(self._current.deadline + (0.0 if now < self._current.deadline else GRACE))
@@ -368,20 +368,20 @@ class Worker:
         current = self._current
         if isinstance(frame, messages.Ok | messages.Big | messages.Trap):
             if current is None or frame.id != current.id or self._broker.busy:
-                self._breach("an answer to nothing")
+                self._end_on_breach("an answer to nothing")
             elif isinstance(frame, messages.Ok):
-                self._ok(current, frame.text)
+                self._handle_ok(current, frame.text)
             elif isinstance(frame, messages.Big):
-                self._big(current, frame.size)
+                self._handle_big(current, frame.size)
             else:
-                self._trapped(current, frame)
+                self._handle_trap(current, frame)
         elif type(frame) is messages.HostAsked:
             if current is None or frame.id != current.id:
-                self._breach("it asks the host while it has no call")
+                self._end_on_breach("it asks the host while it has no call")
             elif wrong := self._broker.take(frame, current.deadline):
-                self._breach(wrong)
+                self._end_on_breach(wrong)
         elif self._ready or self._opened.done():
-            self._breach("it begins twice")
+            self._end_on_breach("it begins twice")
         elif type(frame) is messages.Ready and current is not None:
             self._current = None
             self._opened.set_result(frame)
@@ -393,25 +393,25 @@ class Worker:
         elif type(frame) is messages.Stale and current is None:
             self._opened.set_exception(_Stale(frame.text))
         else:
-            self._breach("it begins in another order")
+            self._end_on_breach("it begins in another order")
 
-    def _ok(self, call: _Call, text: str) -> None:
+    def _handle_ok(self, call: _Call, text: str) -> None:
         if call.id == 0 or len(text) > DOCUMENT or (not text.isascii() and len(text.encode()) > DOCUMENT):
-            self._breach("an answer that it may not give")
+            self._end_on_breach("an answer that it may not give")
             return
         if not call.waiter.done():
             call.waiter.set_result(text)
-        self._next()
+        self._start_next()
 
-    def _big(self, call: _Call, size: int) -> None:
+    def _handle_big(self, call: _Call, size: int) -> None:
         what = "guest" if call.export in _TOOLS else f"plugin component {call.export}"  # spec yoi 3.2, 3.3, 3.5
         hint = f"it gave {size} bytes, which were not taken over: its author has to make it shorter"
         _fail(call, OversizeFrame(f"{what} output exceeds {DOCUMENT} bytes", who=self._who, hint=hint))
-        self._next()
+        self._start_next()
 
-    def _trapped(self, call: _Call, frame: messages.Trap) -> None:
+    def _handle_trap(self, call: _Call, frame: messages.Trap) -> None:
         if frame.kind == "timeout" or monotonic() >= call.deadline:
-            error: SeraiError = self._too_late(call)
+            error: SeraiError = self._build_timeout(call)
         elif frame.kind == "output":
             utf8 = call.export in _TOOLS and "utf-8" in frame.text
             what = "guest output is not UTF-8" if utf8 else f"the output of {call.export} is none"
@@ -424,7 +424,7 @@ class Worker:
             self._end(error)
         else:
             _fail(call, error)
-            self._next()
+            self._start_next()
 
     def _reply(self, reply: bytes) -> None:
         try:
@@ -450,10 +450,10 @@ class Worker:
         self._current = call
         if call.begun is not None:
             call.begun()
-            self._watch.by(call.deadline)
+            self._watch.schedule(call.deadline)
         return True
 
-    def _next(self) -> None:
+    def _start_next(self) -> None:
         self._current = None
         self._broker.denial = ""
         if self.after is not None and not self._lasting:
@@ -462,23 +462,23 @@ class Worker:
         while self._queue:
             call = self._queue.popleft()
             if now >= call.deadline:
-                _fail(call, self._too_late(call))
+                _fail(call, self._build_timeout(call))
             elif not call.waiter.done() and self._send(call):
                 return
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
             self._idle = None
 
-    def _too_late(self, call: _Call) -> PeerTimeout:
+    def _build_timeout(self, call: _Call) -> PeerTimeout:
         return PeerTimeout(f"no answer to {call.export}", who=self._who, limit=LimitHit("time", call.timeout))
 
-    def _over(self) -> SeraiError:
+    def _build_ended_error(self) -> SeraiError:
         cause = self.cause
         if cause is None or isinstance(cause, Closed):
             return Closed("it was stopped", who=self._who)
         return PeerGone(f"it has ended: {cause.message}", who=self._who, exit=cause.exit, stderr=cause.stderr, limit=cause.limit)
 
-    def _breach(self, what: str) -> None:
+    def _end_on_breach(self, what: str) -> None:
         """Its worker is not what we started any more: nothing it says counts from here on."""
         self._end(BadFrame(f"its worker breaks the protocol: {what}", who=self._who))
 
@@ -498,14 +498,14 @@ class Worker:
             self._opened.set_exception(cause)
             self._opened.exception()  # who was to hear it may have gone
         for call in waiting:
-            _fail(call, self._over())
+            _fail(call, self._build_ended_error())
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-        self._let_go()
+        self._kill_process()
         if self._ready and not self._stopped:
             self._told_end(cause)
 
-    def _let_go(self) -> None:
+    def _kill_process(self) -> None:
         """The process is killed at once; what is left of it is cleared away in a task of its own."""
         if self._closing is None:
             child = self._channel.child

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from serai.limits import Limits
-from serai.testing.conformance.checker import UnknownRule, judged
+from serai.testing.conformance.checker import UnknownRule, apply_rule
 from serai.testing.conformance.findings import Finding, Report, Rule
 from serai.testing.conformance.hook import rules as by
 from serai.testing.conformance.hook.examination import Patience, examine
-from serai.testing.guest_process import ambient, with_python
+from serai.testing.guest_process import copy_environ, with_python
 
 __all__ = ["RULES", "Patience", "UnknownRule", "assert_conforms", "check", "environment", "rules"]
 
@@ -90,7 +90,7 @@ def rules() -> tuple[Rule, ...]:
 
 def environment() -> dict[str, str]:
     """Ours, all of it: that is how hooks are configured (spec hooks 1.11)."""
-    return ambient()
+    return copy_environ()
 
 
 def check(
@@ -120,7 +120,7 @@ def check(
     patience = patience or Patience(run=limits.hook_timeout, terminate=limits.hook_grace)
     with examine(program, environ, patience, limits, tell) as examination:
         for rule in sorted(table, key=lambda rule: rule.last):  # those that look at everything come when there is everything
-            found[rule.name] = judged(rule, examination, told=told)
+            found[rule.name] = apply_rule(rule, examination, told=told)
     return Report(os.path.basename(program), "hookproto", [finding for rule in table for finding in found[rule.name]])
 
 

@@ -23,16 +23,16 @@ from signal import SIGTERM
 from typing import IO, Literal, NamedTuple
 
 from serai.boxes.hook_process import AnswerFile
-from serai.dialects.hookproto.host_side import BadResponse, read_response, request_bytes
+from serai.dialects.hookproto.host_side import BadResponse, encode_request, read_response
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response, loads
-from serai.dialects.hookproto.peer_side import response_bytes
+from serai.dialects.hookproto.peer_side import encode_response
 from serai.errors import ExitStatus, SpawnFailed
 from serai.limits import Limits
 from serai.record import secret_patterns
-from serai.testing.conformance.findings import Finding, Unopened, failed
-from serai.testing.guest_process import show
+from serai.testing.conformance.findings import Finding, Unopened, fail
+from serai.testing.guest_process import format_line
 from serai.wire import process_tree
-from serai.wire.process import Launch, find_program, spawn_failed
+from serai.wire.process import Launch, build_spawn_error, find_program
 
 How = Literal["ended", "late", "too much"]
 
@@ -54,7 +54,7 @@ class Patience:
         return replace(self, run=min(self.run, self.quick))
 
 
-class HookExit(NamedTuple):
+class HookOutcome(NamedTuple):
     """What became of a run: how it ended, what it printed, what it took, and the names of the programs that it left behind."""
 
     how: How
@@ -83,37 +83,37 @@ class _Process:
             bufsize=0,
             start_new_session=True,
         )
-        answer.handed_over()
+        answer.close_writer()
         self._end = os.pidfd_open(self._process.pid)
         self._root = process_tree.read_process(self._process.pid)
         self._how: How = "late"
         self._seconds = 0.0
         self._left: tuple[str, ...] = ()
 
-    def over(self, request: bytes, patience: Patience, most: int, slow: Callable[[], None]) -> None:
+    def run(self, request: bytes, patience: Patience, most: int, slow: Callable[[], None]) -> None:
         """Give it the request and wait for its end, then for that of whatever it has started. `slow` is called if that takes."""
         self._how = self._feed(request, patience, most, slow)
         self._seconds = time.monotonic() - self._began
         if self._how == "ended":
-            self._left = self._survivors(time.monotonic() + patience.leave)
+            self._left = self._find_survivors(time.monotonic() + patience.leave)
         elif self._how == "late":
             os.killpg(self._process.pid, SIGTERM)
-            _ends(self._end, patience.terminate)
+            _wait_for_end(self._end, patience.terminate)
 
     def close(self) -> None:
         """End what is left of it."""
-        process_tree.kill_until_gone(self._members, seconds=_KILLED)
+        process_tree.kill_until_gone(self._find_members, seconds=_KILLED)
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait()
         os.close(self._end)
 
-    def ran(self, most: int) -> HookExit:
+    def build_exit(self, most: int) -> HookOutcome:
         """What became of it, once it is closed. Of what it printed, a little more than `most`, so that one sees that it is."""
         code = self._process.returncode
         status = ExitStatus(code=code) if code >= 0 else ExitStatus(signal=-code)
         stderr = os.pread(self._stderr.fileno(), most + 1, 0).decode(errors="replace")
-        return HookExit(self._how, status, self._answer.read()[: most + 1], stderr, self._seconds, self._left)
+        return HookOutcome(self._how, status, self._answer.read()[: most + 1], stderr, self._seconds, self._left)
 
     def _feed(self, request: bytes, patience: Patience, most: int, slow: Callable[[], None]) -> How:
         """The request as it takes it: it may print before it reads, or not read at all (spec hooks 1.11)."""
@@ -145,23 +145,23 @@ class _Process:
                     stdin.close()
         return "late"
 
-    def _survivors(self, until: float) -> tuple[str, ...]:
+    def _find_survivors(self, until: float) -> tuple[str, ...]:
         """The names of the programs that it has started and that are left by then."""
-        while (left := self._members()) and (remaining := until - time.monotonic()) > 0:
+        while (left := self._find_members()) and (remaining := until - time.monotonic()) > 0:
             with suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(left[0].pid)
-                _ends(descriptor, remaining)
+                _wait_for_end(descriptor, remaining)
                 os.close(descriptor)
-        return tuple(sorted(filter(None, map(_name, left))))
+        return tuple(sorted(filter(None, map(_read_name, left))))
 
-    def _members(self) -> list[process_tree.Process]:
+    def _find_members(self) -> list[process_tree.Process]:
         if self._root is None:
             return []
         return process_tree.find_tree(process_tree.scan_processes(self._root.started), [self._root], self._tag)
 
 
 def run(
-    launch: Launch, request: bytes, *, patience: Patience, most: int, keep: Callable[[HookExit], None], slow: Callable[[], None]
+    launch: Launch, request: bytes, *, patience: Patience, most: int, keep: Callable[[HookOutcome], None], slow: Callable[[], None]
 ) -> None:
     """Run a hook to its end, in its own folder if no other is named; nothing of it is left then. `SpawnFailed` if it cannot start.
 
@@ -169,26 +169,26 @@ def run(
     `slow` is called when a person who waits should be told why.
     """
     program = find_program(launch)
-    with closing(AnswerFile.in_memory()) as answer, tempfile.TemporaryFile() as stderr:
+    with closing(AnswerFile.create_in_memory()) as answer, tempfile.TemporaryFile() as stderr:
         try:
             cwd = launch.cwd or os.path.dirname(program)
             process = _Process(program, cwd=cwd, environ=launch.env, answer=answer, stderr=stderr)
         except (OSError, ValueError) as error:
-            raise spawn_failed(launch, error) from None
+            raise build_spawn_error(launch, error) from None
         try:
-            process.over(request, patience, most, slow)
+            process.run(request, patience, most, slow)
         finally:
             process.close()
-            keep(process.ran(most))
+            keep(process.build_exit(most))
 
 
-def _ends(descriptor: int, within: float) -> None:
+def _wait_for_end(descriptor: int, within: float) -> None:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     poll.poll(within * 1000)
 
 
-def _name(process: process_tree.Process) -> str:
+def _read_name(process: process_tree.Process) -> str:
     try:
         return Path("/proc", str(process.pid), "comm").read_text().strip()
     except OSError:
@@ -213,7 +213,7 @@ class HookRun:
 
     request: Request
     raw: bytes = field(repr=False)
-    ran: HookExit = field(repr=False)
+    ran: HookOutcome = field(repr=False)
     response: Response = field(default_factory=Response)
     wrong: str = ""
     why: str = ""
@@ -231,21 +231,21 @@ class HookRun:
     @property
     def state(self) -> str:
         """What must be given back. Also that of an answer that boxes would not take: a check should leave nothing behind."""
-        return self.response.state or (_salvaged(self.ran.stdout) if self.wrong in ("stdout", "members") else "")
+        return self.response.state or (_salvage_state(self.ran.stdout) if self.wrong in ("stdout", "members") else "")
 
-    def frames(self) -> Iterator[str]:
+    def quote_frames(self) -> Iterator[str]:
         """The request and the answer, with stars for what may be secret."""
         request = self.request
-        masked = request_bytes(Request(request.event, request.box, _stars(request.state))) if request.state else self.raw
-        yield show("host", masked)
+        masked = encode_request(Request(request.event, request.box, _mask(request.state))) if request.state else self.raw
+        yield format_line("host", masked)
         if self.wrong in ("stdout", "members"):
             yield f"← {len(self.ran.stdout)} bytes that are no response"
         elif not self.wrong:
             files = [
-                File(file.path, _stars(file.content), _stars(file.content_base64), file.mode, file.uid, file.gid)
+                File(file.path, _mask(file.content), _mask(file.content_base64), file.mode, file.uid, file.gid)
                 for file in self.response.files
             ]
-            yield show("guest", response_bytes(Response(files, _stars(self.response.state))))
+            yield format_line("guest", encode_response(Response(files, _mask(self.response.state))))
 
 
 class HookExamination:
@@ -262,60 +262,60 @@ class HookExamination:
 
     # -- runs --------------------------------------------------------------------------------------------------------------------
 
-    def created(
-        self, box: Box | None = None, *, event: str = EVENT_BOX_CREATE, form: Form = request_bytes, cwd: str | None = None
+    def create_box(
+        self, box: Box | None = None, *, event: str = EVENT_BOX_CREATE, form: Form = encode_request, cwd: str | None = None
     ) -> AbstractContextManager[HookRun]:
         """One more box as far as the hook knows, if it answers at all. Afterwards that box is destroyed."""
         _ = self.first
-        return self._created(Request(event, box or self.box), form, cwd)
+        return self._create_box(Request(event, box or self.box), form, cwd)
 
     @contextmanager
-    def _created(self, request: Request, form: Form = request_bytes, cwd: str | None = None) -> Iterator[HookRun]:
+    def _create_box(self, request: Request, form: Form = encode_request, cwd: str | None = None) -> Iterator[HookRun]:
         try:
             yield self._run(request, form(request) + b"\n" * self.newline, cwd)
         finally:
-            self.settle(request.box)
+            self.return_states(request.box)
 
-    def destroyed(self, box: Box, state: str, *, rolled_back: bool = False) -> HookRun:
+    def destroy_box(self, box: Box, state: str, *, rolled_back: bool = False) -> HookRun:
         """Give a state back. After a usual life only the box's id comes with it, else its description too (spec hooks 1.3)."""
         request = Request(EVENT_BOX_DESTROY, box if rolled_back else Box(box_id=box.box_id), state)
-        return self._run(request, request_bytes(request) + b"\n" * self.newline, None)
+        return self._run(request, encode_request(request) + b"\n" * self.newline, None)
 
-    def rolled_back(self) -> HookRun | None:
+    def roll_back_box(self) -> HookRun | None:
         """Destroy one more box as if it could not be made after all; None when there is nothing to destroy."""
-        with self.created() as made:
+        with self.create_box() as made:
             if not made.state:
                 return None
-            run = self.destroyed(self.box, made.state, rolled_back=True)
+            run = self.destroy_box(self.box, made.state, rolled_back=True)
             if not run.wrong:
                 self._owed.remove((self.box, made.state))
             return run
 
-    def settle(self, box: Box | None = None) -> None:
+    def return_states(self, box: Box | None = None) -> None:
         """Give back the states of a box, or of all."""
         owed = [entry for entry in self._owed if box is None or entry[0] is box]
         for entry in owed:
             self._owed.remove(entry)
-            self.destroyed(*entry)
+            self.destroy_box(*entry)
 
     def _run(self, request: Request, raw: bytes, cwd: str | None) -> HookRun:
         kept: list[HookRun] = []
         destroy = request.event == EVENT_BOX_DESTROY
         patience = self.patience.shorter() if destroy and self._hangs else self.patience
 
-        def keep(ran: HookExit) -> None:
-            kept.append(run := _read(HookRun(request=request, raw=raw, ran=ran), patience, self.limits))
+        def keep(ran: HookOutcome) -> None:
+            kept.append(run := _read_run(HookRun(request=request, raw=raw, ran=ran), patience, self.limits))
             self.runs.append(run)
             if destroy:
                 self._hangs = self._hangs or ran.how == "late"
             elif run.state:
                 self._owed.append((request.box, run.state))
 
-        def slow() -> None:
+        def report_slow() -> None:
             self._tell(f"waiting for it to end at {request.event}, at most {patience.run:g} s")
 
         launch = Launch(argv=[self._path], env=self._environ, cwd=cwd)
-        run(launch, raw, patience=patience, most=self.limits.hook_max_output, keep=keep, slow=slow)
+        run(launch, raw, patience=patience, most=self.limits.hook_max_output, keep=keep, slow=report_slow)
         return kept[0]
 
     # -- what all rules know -----------------------------------------------------------------------------------------------------
@@ -325,18 +325,18 @@ class HookExamination:
         """A usual create: the run, and when there is no response to it, the rule that says why not and what it says."""
         usual = Request(EVENT_BOX_CREATE, self.box)
         try:
-            with self._created(usual) as first:
+            with self._create_box(usual) as first:
                 pass
             if first.wrong or first.shape == (0, False):  # it may have waited for a newline, or have read nothing without one
                 self.newline = True
-                with self._created(usual) as again:
+                with self._create_box(usual) as again:
                     pass
                 if not again.wrong and (first.wrong or again.shape != first.shape):
                     return again, "", None
                 self.newline = False
         except SpawnFailed as error:
-            return None, "start", failed(error.message, hint=self._start_hint(error))
-        return first, first.wrong, self.problem(first) if first.wrong else None
+            return None, "start", fail(error.message, hint=self._explain_start(error))
+        return first, first.wrong, self.report_problem(first) if first.wrong else None
 
     @property
     def first(self) -> HookRun:
@@ -347,25 +347,25 @@ class HookExamination:
         assert run is not None
         return run
 
-    def creates(self) -> Iterator[HookRun]:
+    def iter_creates(self) -> Iterator[HookRun]:
         """All creates that have a response."""
         _ = self.first
         yield from (run for run in self.runs if run.request.event == EVENT_BOX_CREATE and not run.wrong)
 
-    def destroys(self) -> Iterator[HookRun]:
+    def iter_destroys(self) -> Iterator[HookRun]:
         yield from (run for run in self.runs if run.request.event == EVENT_BOX_DESTROY)
 
-    def problem(self, run: HookRun, what: str = "", hint: str = "") -> Finding:
+    def report_problem(self, run: HookRun, what: str = "", hint: str = "") -> Finding:
         """A finding for a run without a response; `what` was different about it."""
         why = f"{what}, {run.why}" if what else run.why
-        return failed(why, hint=hint or _hint(run), frames=run.frames(), stderr=self.said(run))
+        return fail(why, hint=hint or _choose_hint(run), frames=run.quote_frames(), stderr=self.quote_stderr(run))
 
-    def said(self, run: HookRun) -> str:
+    def quote_stderr(self, run: HookRun) -> str:
         """The end of its stderr, with stars for what it has answered with and for what looks like a secret."""
-        known = (secret for one in self.runs for secret in secrets_of(one))
-        return secret_patterns.mask_text(hidden(run.ran.stderr, known))[-_TAIL:].strip()
+        known = (secret for one in self.runs for secret in find_secrets(one))
+        return secret_patterns.mask_text(hide_secrets(run.ran.stderr, known))[-_TAIL:].strip()
 
-    def _start_hint(self, error: SpawnFailed) -> str:
+    def _explain_start(self, error: SpawnFailed) -> str:
         if "/" not in self._path and os.path.exists(self._path):
             return f"without a slash it is looked up in the PATH: name it ./{self._path}"
         return error.hint or "start it by hand"
@@ -379,17 +379,17 @@ def examine(path: str, environ: Mapping[str, str], patience: Patience, limits: L
         try:
             yield examination
         finally:
-            examination.settle()
+            examination.return_states()
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------------------
 
 
-def _read(run: HookRun, patience: Patience, limits: Limits) -> HookRun:
+def _read_run(run: HookRun, patience: Patience, limits: Limits) -> HookRun:
     """The same with its response, or with why there is none."""
     ran = run.ran
     if ran.how == "late":
-        return replace(run, wrong="answer", why=f"it did not end within {patience.run:g} s", response=_late(ran.stdout))
+        return replace(run, wrong="answer", why=f"it did not end within {patience.run:g} s", response=_read_late(ran.stdout))
     if ran.how == "too much" or len(ran.stdout) > limits.hook_max_output:
         return replace(run, wrong="answer", why=f"it printed more than {limits.hook_max_output} bytes")
     if not ran.status.ok:
@@ -400,7 +400,7 @@ def _read(run: HookRun, patience: Patience, limits: Limits) -> HookRun:
         return replace(run, wrong="members" if _is_object(ran.stdout) else "stdout", why=str(error))
 
 
-def _late(stdout: bytes) -> Response:
+def _read_late(stdout: bytes) -> Response:
     """What it had answered when its time was over: boxes give that state back, too."""
     try:
         return read_response(stdout)
@@ -415,7 +415,7 @@ def _is_object(stdout: bytes) -> bool:
         return False
 
 
-def _salvaged(stdout: bytes) -> str:
+def _salvage_state(stdout: bytes) -> str:
     """The state in what is no response."""
     start = stdout.find(b"{")
     try:
@@ -426,7 +426,7 @@ def _salvaged(stdout: bytes) -> str:
     return next((inner for inner in reversed(found) if isinstance(inner, str)), "")
 
 
-def _hint(run: HookRun) -> str:
+def _choose_hint(run: HookRun) -> str:
     if run.wrong == "stdout":
         return "stdout is for one JSON object and nothing else: send what the programs inside print to stderr (>&2)"
     if run.wrong == "members":
@@ -443,28 +443,28 @@ def _hint(run: HookRun) -> str:
 # -- secrets ----------------------------------------------------------------------------------------------------------------------
 
 
-def secrets_of(run: HookRun) -> Iterator[str]:
+def find_secrets(run: HookRun) -> Iterator[str]:
     """The lines of its state and of its files that may be secret: those that are not short, and that it was not given."""
-    texts = [run.state, *(text for file in run.response.files for text in (file.content_base64, _text(file)))]
+    texts = [run.state, *(text for file in run.response.files for text in (file.content_base64, _decode_file(file)))]
     about = run.request.box
     for line in (line.strip() for text in texts for line in text.splitlines()):
         if len(line) >= _SECRET and not any(line in known for known in (about.box_id, about.description, about.image)):
             yield line
 
 
-def hidden(text: str, known: Iterable[str]) -> str:
+def hide_secrets(text: str, known: Iterable[str]) -> str:
     """The text with stars where one of those stands."""
     for secret in sorted(set(known), key=len, reverse=True):
-        text = text.replace(secret, _stars(secret))
+        text = text.replace(secret, _mask(secret))
     return text
 
 
-def _text(file: File) -> str:
+def _decode_file(file: File) -> str:
     try:
         return file.bytes().decode()
     except ValueError:
         return ""
 
 
-def _stars(text: str) -> str:
+def _mask(text: str) -> str:
     return "*" * len(text)

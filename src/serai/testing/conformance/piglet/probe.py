@@ -10,25 +10,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from serai.testing.conformance.examination import NOBODY, FirstVisit, GuestExamination, scratched
+from serai.testing.conformance.examination import NOBODY, FirstVisit, GuestExamination, open_examination
 from serai.testing.conformance.findings import Finding
 from serai.testing.conformance.probe import Flawed, Frame, GuestProbe, RequestOutcome, Task, compact
+from serai.testing.piglet_host import messages
 from serai.testing.piglet_host.host import PigletProcess, Transport
-from serai.testing.piglet_host.messages import (
-    ANSWERS,
-    LATER,
-    LONGEST,
-    NOTIFICATIONS,
-    REGISTER,
-    REQUESTS,
-    RESULTS,
-    Flaws,
-    HostError,
-    Message,
-    is_id,
-    parsed,
-    read,
-)
 
 _ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown, and send an error"
 _JUDGE = "answer at once, also what you cannot judge: everything waits for an interceptor"
@@ -77,8 +63,8 @@ class PigletProbe(GuestProbe):
         super().__init__(task, process, narrow=narrow)
         self.transport, self._services = transport, services
         self._about = {"protocolVersion": "5", "cwd": str(data)} | ({} if bare else {"configDir": str(data / task.target.name)})
-        self.registrations: list[tuple[str, Message, bytes]] = []  # the method, its params, and the line
-        self.late: list[tuple[str, Message, bytes]] = []  # after the answer to initialize
+        self.registrations: list[tuple[str, messages.Message, bytes]] = []  # the method, its params, and the line
+        self.late: list[tuple[str, messages.Message, bytes]] = []  # after the answer to initialize
         self.requested: list[str] = []  # what it asked of its host
         self.printed: list[bytes] = []  # what it wrote to stdout beside its wire
         self.config_dir, self.name = data / task.target.name, task.target.name
@@ -94,21 +80,21 @@ class PigletProbe(GuestProbe):
         limit = self.task.patience.hello
         [id] = self.ask(PigletRequest("initialize", self._about))
         if not self.hear(lambda: id in self.answers, limit):
-            return self._unanswered(limit)
+            return self._report_uninitialized(limit)
         if error := self.answers[id][0].get("error"):
             hint = "answer initialize with a result: who answers with an error is not taken in"
-            return self.failure(f"it answers initialize with an error: {error}", hint=hint)
+            return self.fail(f"it answers initialize with an error: {error}", hint=hint)
         self._initialized = True
         if not self.alive:
-            return self.gone()
+            return self.report_gone()
         self.opened = len(self.process.transcript)
         return None
 
-    def _unanswered(self, limit: float) -> Finding:
+    def _report_uninitialized(self, limit: float) -> Finding:
         if self._lines and self.alive:
             hint = "answer initialize when all is registered, also when you have nothing to register"
-            return self.failure(f"it does not answer initialize within {limit:g} s", hint=hint)
-        return self.unopened(limit)
+            return self.fail(f"it does not answer initialize within {limit:g} s", hint=hint)
+        return self.report_unopened(limit)
 
     @property
     def output(self) -> str:
@@ -122,19 +108,19 @@ class PigletProbe(GuestProbe):
     def ask(self, *requests: PigletRequest) -> list[int]:
         ids, raw = [], b""
         for request in requests:
-            id = self._next() if request.id is None else request.id
+            id = self._make_id() if request.id is None else request.id
             self._asked[id] = request
             ids.append(id)
             raw += request.form({"jsonrpc": "2.0", "id": id, "method": request.kind, "params": request.fields}) + b"\n"
         self.write(raw)
         return ids
 
-    def _next(self) -> int:
+    def _make_id(self) -> int:
         """Requests and subscriptions have one counter (spec piglet 2.3)."""
         self._last += 1
         return self._last
 
-    def limit(self, request: PigletRequest) -> float:
+    def get_limit(self, request: PigletRequest) -> float:
         patience = self.task.patience
         match request.kind:
             case "tool/execute" if request.real:
@@ -145,15 +131,15 @@ class PigletProbe(GuestProbe):
                 return patience.intercept
         return patience.answer
 
-    def hint(self, request: PigletRequest) -> str:
+    def get_hint(self, request: PigletRequest) -> str:
         return _JUDGE if request.kind.startswith("interceptor/") else _ANSWER
 
     def say_shutdown(self) -> None:
         """A notification, without params (spec piglet 5.10)."""
         self.send(method="shutdown")
 
-    def end(self, within: float) -> int | None:
-        status = super().end(within)
+    def wait_for_end(self, within: float) -> int | None:
+        status = super().wait_for_end(within)
         if self.transport == "fd" and (printed := self.process.printed):
             self.printed = [printed.encode()]
         return status
@@ -161,9 +147,9 @@ class PigletProbe(GuestProbe):
     # -- reading ---------------------------------------------------------------------------------------------------------------
 
     def take(self, line: bytes) -> None:
-        if len(line.rstrip(b"\n")) > LONGEST:
-            self.wrong.append(Flawed(line, f"a line has more than {LONGEST} bytes: the host takes that for a crash"))
-        message = parsed(line)
+        if len(line.rstrip(b"\n")) > messages.LONGEST:
+            self.wrong.append(Flawed(line, f"a line has more than {messages.LONGEST} bytes: the host takes that for a crash"))
+        message = messages.parse_message(line)
         if message is None:
             if line.strip():  # blank lines are skipped (spec piglet 2.2)
                 self.noise.append(line)
@@ -174,89 +160,91 @@ class PigletProbe(GuestProbe):
         else:
             self._take_request(message, line)
 
-    def _take_answer(self, message: Message, line: bytes) -> None:
+    def _take_answer(self, message: messages.Message, line: bytes) -> None:
         id = message.get("id")
-        request = self._asked.get(id) if is_id(id) else None  # type: ignore[arg-type]
+        request = self._asked.get(id) if messages.is_id(id) else None  # type: ignore[arg-type]
         if request is None:
-            why = "an answer has an id that no request had" if is_id(id) else "the id of an answer is no integer"
+            why = "an answer has an id that no request had" if messages.is_id(id) else "the id of an answer is no integer"
             self.strays.append(Flawed(line, why))
             return
         self.answers.setdefault(id, []).append(message)
         error = message.get("error")
         if error is not None:
-            if not isinstance(error, dict) or not is_id(error.get("code")) or not isinstance(error.get("message"), str):
+            if not isinstance(error, dict) or not messages.is_id(error.get("code")) or not isinstance(error.get("message"), str):
                 self.wrong.append(Flawed(line, "an error needs code (an integer) and message (a string)", request.kind))
         elif "result" not in message:
             self.wrong.append(Flawed(line, "an answer needs result or error", request.kind))
-        elif request.kind in RESULTS:
-            self._judge(Flaws.of_result(request.kind, message["result"]), line, request.kind)
+        elif request.kind in messages.RESULTS:
+            self._judge(messages.Flaws.from_result(request.kind, message["result"]), line, request.kind)
 
-    def _take_notification(self, message: Message, line: bytes) -> None:
+    def _take_notification(self, message: messages.Message, line: bytes) -> None:
         method = message["method"]
-        if method not in NOTIFICATIONS:
+        if method not in messages.NOTIFICATIONS:
             self.odd.append(Flawed(line, f"there is no notification {method!r} in the protocol"))
             return
-        flaws = Flaws.of_params(method, message.get("params"))
+        flaws = messages.Flaws.from_params(method, message.get("params"))
         self._judge(flaws, line, method)
-        if method in REGISTER and not flaws.wrong:
-            (self.late if self._initialized else self.registrations).append((method, read(method, message.get("params")), line))
+        if method in messages.REGISTER and not flaws.wrong:
+            (self.late if self._initialized else self.registrations).append(
+                (method, messages.read_params(method, message.get("params")), line)
+            )
 
-    def _take_request(self, message: Message, line: bytes) -> None:
+    def _take_request(self, message: messages.Message, line: bytes) -> None:
         id, method, params = message["id"], message["method"], message.get("params")
         self.requested.append(str(method))
-        if not is_id(id):
+        if not messages.is_id(id):
             self.wrong.append(Flawed(line, "the id of a request is no integer: piglet drops it, and never answers", "request"))
             return
-        if method not in REQUESTS:
+        if method not in messages.REQUESTS:
             self.odd.append(Flawed(line, f"there is no request {method!r} in the protocol"))
             self.send(id=id, error={"code": -32601, "message": f"method not found: {method}"})
             return
-        flaws = Flaws.of_params(method, params)
+        flaws = messages.Flaws.from_params(method, params)
         self._judge(flaws, line, method)
         try:
             if flaws.wrong:
-                raise HostError(-32602, f"invalid params: {flaws.wrong[0]}")  # noqa: TRY301 - as every refusal
+                raise messages.HostError(-32602, f"invalid params: {flaws.wrong[0]}")  # noqa: TRY301 - as every refusal
             self._serve(id, method, params or {})
-        except HostError as error:
+        except messages.HostError as error:
             self.send(id=id, error={"code": error.code, "message": error.message})
 
-    def _serve(self, id: int, method: str, params: Message) -> None:
+    def _serve(self, id: int, method: str, params: messages.Message) -> None:
         if not self._services:
-            raise HostError(-32603, "host app not available")
-        usual = ANSWERS[method]
+            raise messages.HostError(-32603, "host app not available")
+        usual = messages.ANSWERS[method]
         result = usual(self, params) if callable(usual) else usual
-        if result is not LATER:
+        if result is not messages.LATER:
             self.send(id=id, result=result)
 
-    def _judge(self, flaws: Flaws, line: bytes, kind: str) -> None:
+    def _judge(self, flaws: messages.Flaws, line: bytes, kind: str) -> None:
         self.wrong += [Flawed(line, why, kind) for why in flaws.wrong]
         self.odd += [Flawed(line, why, kind) for why in flaws.odd]
 
     # -- what a served guest asks about ----------------------------------------------------------------------------------------
 
-    def registered(self, method: str) -> list[Message]:
+    def registered(self, method: str) -> list[messages.Message]:
         return [params for kind, params, _ in self.registrations + self.late if kind == method]
 
-    def names(self, method: str, key: str = "name") -> list[str]:
+    def list_names(self, method: str, key: str = "name") -> list[str]:
         return [params[key] for params in self.registered(method)]
 
     @property
-    def tools(self) -> dict[str, Message]:
+    def tools(self) -> dict[str, messages.Message]:
         return {params["name"]: params for params in self.registered("register/tool")}
 
     @property
-    def commands(self) -> dict[str, Message]:
+    def commands(self) -> dict[str, messages.Message]:
         return {params["name"]: params for params in self.registered("register/command")}
 
     def execute_tool(self, name: str, args: object, call_id: str = "") -> Any:
         """Its own tool, as it asked for it."""
         if (
-            self.outcome(PigletRequest("tool/execute", {"callId": call_id, "name": name, "args": args}, real=True))
+            self.try_request(PigletRequest("tool/execute", {"callId": call_id, "name": name, "args": args}, real=True))
             is not RequestOutcome.ANSWERED
         ):
-            raise HostError(-32603, "tool execution cancelled")
+            raise messages.HostError(-32603, "tool execution cancelled")
         if error := self.last_answer.get("error"):
-            raise HostError(-32603, str(error))
+            raise messages.HostError(-32603, str(error))
         return self.last_answer.get("result")
 
     def publish(self, topic: str, data: object) -> None:
@@ -265,7 +253,7 @@ class PigletProbe(GuestProbe):
                 self.send(method="eventBus/event", params={"topic": topic, "subscriptionId": subscription, "data": data})
 
     def subscribe(self, topic: str) -> int:
-        subscription = self._next()
+        subscription = self._make_id()
         self._subscriptions[subscription] = topic
         return subscription
 
@@ -276,11 +264,11 @@ _TALK = [
 ]
 
 
-def call(name: str, args: object, *, real: bool = False) -> PigletRequest:
+def build_call(name: str, args: object, *, real: bool = False) -> PigletRequest:
     return PigletRequest("tool/execute", {"callId": "call_1", "name": name, "args": args}, real)
 
 
-def command(name: str, args: str = "", *, real: bool = False) -> PigletRequest:
+def build_command(name: str, args: str = "", *, real: bool = False) -> PigletRequest:
     return PigletRequest("command/execute", {"name": name, "args": args}, real)
 
 
@@ -299,13 +287,13 @@ class PigletExamination(GuestExamination[PigletProbe]):
     def start(self, data: Path, **options: Any) -> PigletProbe:
         return PigletProbe(self.task, data, transport=self.transport, **options)
 
-    def pay_visit(self) -> FirstVisit[PigletProbe]:
+    def make_visit(self) -> FirstVisit[PigletProbe]:
         """One that is mute on FD 3 and 4 may speak on stdin and stdout; if it is mute there too, the first is told."""
-        visit = super().pay_visit()
+        visit = super().make_visit()
         mute = visit.problem is not None and visit.probe is not None and not visit.probe.answers
         if mute and self.target.transport == "auto":
             self.transport = "stdio"
-            again = super().pay_visit()
+            again = super().make_visit()
             if again.problem is None or (again.probe is not None and again.probe.answers):
                 return again
             self.transport = "fd"
@@ -316,49 +304,49 @@ class PigletExamination(GuestExamination[PigletProbe]):
         """Those that were spoken to where it speaks."""
         return [probe for probe in self.seen if probe.transport == self.transport]
 
-    def requests(self, probe: PigletProbe) -> list[PigletRequest]:
+    def build_requests(self, probe: PigletProbe) -> list[PigletRequest]:
         requests: list[PigletRequest] = []
-        if probe.names("register/tool"):
-            requests.append(call(NOBODY, {}))
-        if probe.names("register/command"):
-            requests.append(command(NOBODY))
-        interceptors = dict.fromkeys(probe.names("register/interceptor"))
+        if probe.list_names("register/tool"):
+            requests.append(build_call(NOBODY, {}))
+        if probe.list_names("register/command"):
+            requests.append(build_command(NOBODY))
+        interceptors = dict.fromkeys(probe.list_names("register/interceptor"))
         requests += [PigletRequest("interceptor/before", {"name": name, "toolName": NOBODY, "args": {}}) for name in interceptors]
-        requests += self.harmless(probe)[:1] + self.real()
+        requests += self.build_harmless(probe)[:1] + self.build_real_requests()
         return requests or [PigletRequest("serai/check", {})]  # an unknown method: any guest answers that
 
-    def harmless(self, probe: PigletProbe) -> list[PigletRequest]:
+    def build_harmless(self, probe: PigletProbe) -> list[PigletRequest]:
         """What may be asked without doing anything: no shortcut, for it acts, and no model."""
         requests: list[PigletRequest] = []
-        if probe.names("register/messageHook"):
+        if probe.list_names("register/messageHook"):
             requests.append(PigletRequest("messageHook/onMessage", {"message": "Good morning."}))
-        if probe.names("register/inputTransformer"):
+        if probe.list_names("register/inputTransformer"):
             requests.append(PigletRequest("inputTransformer/transform", {"input": "Good morning."}))
-        if probe.names("register/compactor"):
+        if probe.list_names("register/compactor"):
             requests.append(PigletRequest("compact/execute", {"messages": _TALK}))
         return requests
 
-    def offered(self, request: PigletRequest) -> list[str]:
-        return self.first.names("register/tool" if request.kind == "tool/execute" else "register/command")
+    def list_offered(self, request: PigletRequest) -> list[str]:
+        return self.first.list_names("register/tool" if request.kind == "tool/execute" else "register/command")
 
-    def tools(self, probe: PigletProbe) -> list[tuple[str, object]]:
+    def list_tools(self, probe: PigletProbe) -> list[tuple[str, object]]:
         return [(tool["name"], tool.get("parameters") or {"type": "object"}) for tool in probe.registered("register/tool")]
 
-    def call(self, name: str, args: object) -> PigletRequest:
-        return call(name, args)
+    def build_call(self, name: str, args: object) -> PigletRequest:
+        return build_call(name, args)
 
-    def is_error(self, answer: Message) -> bool:
+    def is_error(self, answer: messages.Message) -> bool:
         result = answer.get("result")
         return answer.get("error") is not None or (isinstance(result, dict) and bool(result.get("isError")))
 
-    def real(self) -> list[PigletRequest]:
-        calls = [call(name, args, real=True) for name, args in self.task.calls]
+    def build_real_requests(self) -> list[PigletRequest]:
+        calls = [build_call(name, args, real=True) for name, args in self.task.calls]
         for line in self.task.commands:
             name, _, args = line.removeprefix("/").partition(" ")
-            calls.append(command(name, " ".join(args.split()), real=True))  # spec piglet 5.2
+            calls.append(build_command(name, " ".join(args.split()), real=True))  # spec piglet 5.2
         return calls
 
 
 def examine(task: Task) -> AbstractContextManager[PigletExamination]:
     """What the rules are given; its scratch folder is gone afterwards."""
-    return scratched(PigletExamination, task)
+    return open_examination(PigletExamination, task)

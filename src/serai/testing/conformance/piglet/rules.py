@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from serai.testing.conformance import findings, shared_rules
 from serai.testing.conformance.examination import NOBODY
-from serai.testing.conformance.findings import Finding, Rule, Skip, failed, warned
-from serai.testing.conformance.piglet.probe import PigletExamination, PigletProbe, PigletRequest, call
-from serai.testing.conformance.probe import Flawed, Frame, RequestOutcome, backwards, ending, escaped, spaced, with_separators
-from serai.testing.conformance.shared_rules import by_reason, harm, lives_through, many, opens, takes
-from serai.testing.guest_process import show
+from serai.testing.conformance.findings import Finding, Rule, Skip, fail, warn
+from serai.testing.conformance.piglet.probe import PigletExamination, PigletProbe, PigletRequest, build_call
+from serai.testing.conformance.probe import Flawed, Frame, RequestOutcome, describe_exit, escape, pad, reverse, with_separators
+from serai.testing.conformance.shared_rules import check_lines, find_harm, group_flaws, opens, pick_reliable, try_lines
+from serai.testing.guest_process import format_line
 from serai.testing.piglet_host.messages import EVENTS, LONGEST, Message
 
 _NO_MESSAGES = [
@@ -40,9 +40,9 @@ _UNKNOWN = [
     b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":424242}}',
 ]
 _FORMS: dict[str, Callable[[Frame], bytes]] = {
-    "with its members in another order": backwards,
-    "with blanks around its parts": spaced,
-    "with an escape for every character": escaped,
+    "with its members in another order": reverse,
+    "with blanks around its parts": pad,
+    "with an escape for every character": escape,
     "with U+0085, U+2028 and U+2029 in a text": with_separators,
 }
 _IDS = {"with the id 0": 0, "with an id of ten digits": 4294967297, "with an id of sixteen digits": 9007199254740991}
@@ -50,12 +50,12 @@ _IDS = {"with the id 0": 0, "with an id of ten digits": 4294967297, "with an id 
 
 def not_json(examination: PigletExamination) -> Iterator[Finding]:
     hint = "skip a line that is blank, no JSON, or no object with a `method` or an `id`; a note on stderr is enough"
-    yield from lives_through(examination, "lines that are no messages", _NO_MESSAGES, hint)
+    yield from check_lines(examination, "lines that are no messages", _NO_MESSAGES, hint)
 
 
 def unknown_frames(examination: PigletExamination) -> Iterator[Finding]:
     hint = "skip notifications, fields, subscriptions and answers that you do not know: hosts may know more than you do"
-    yield from lives_through(examination, "messages that it does not know", _UNKNOWN, hint, mood="good", session={"id": 1})
+    yield from check_lines(examination, "messages that it does not know", _UNKNOWN, hint, mood="good", session={"id": 1})
 
 
 def oversize(examination: PigletExamination) -> Iterator[Finding]:
@@ -64,26 +64,26 @@ def oversize(examination: PigletExamination) -> Iterator[Finding]:
     head = b'{"jsonrpc":"2.0","method":"eventBus/event","params":{"topic":"serai:check","subscriptionId":424242,"data":"'
     tail = b'"}}'
     fits, long = (head + b"x" * (length - len(head) - len(tail)) + tail for length in (LONGEST - 1, LONGEST + 1))
-    yield from lives_through(examination, "a line of 4 MiB", [fits], hint)
-    [cheapest, *_] = many(examination)
-    with examination.opened() as probe:
+    yield from check_lines(examination, "a line of 4 MiB", [fits], hint)
+    [cheapest, *_] = pick_reliable(examination)
+    with examination.open_probe() as probe:
         probe.write(long + b"\n")
-        if probe.outcome(cheapest) is RequestOutcome.SILENT:
-            yield probe.failure("after a line of more than 4 MiB it neither answers nor ends", hint=hint)
+        if probe.try_request(cheapest) is RequestOutcome.SILENT:
+            yield probe.fail("after a line of more than 4 MiB it neither answers nor ends", hint=hint)
 
 
 def optional_fields(examination: PigletExamination) -> Iterator[Finding]:
     """What a host may leave out: the folder of the configuration, and arguments that are null (spec piglet 3, 5.1)."""
     hint = "a field that is optional may be absent: look before you use it"
     what = "an initialize without configDir"
-    with examination.opened(bare=True, what=f"after {what}", hint=hint) as probe:
-        if found := harm(examination, probe, what, hint):
+    with examination.open_probe(bare=True, what=f"after {what}", hint=hint) as probe:
+        if found := find_harm(examination, probe, what, hint):
             yield found
-        elif probe.names("register/tool"):
-            request = call(NOBODY, None)
-            outcome = probe.outcome(request)
+        elif probe.list_names("register/tool"):
+            request = build_call(NOBODY, None)
+            outcome = probe.try_request(request)
             if outcome in (RequestOutcome.SILENT, RequestOutcome.DIED):
-                yield probe.unanswered(request, outcome, how="with args null", hint=hint)
+                yield probe.report_unanswered(request, outcome, how="with args null", hint=hint)
 
 
 def poor_host(examination: PigletExamination) -> Iterator[Finding]:
@@ -91,38 +91,29 @@ def poor_host(examination: PigletExamination) -> Iterator[Finding]:
     if not examination.first.requested:
         raise Skip("it asks nothing of its host")
     hint = "go on without what a host refuses: piglet refuses most of its services until the handshake is over"
-    with examination.opened(services=False, what="when its host refuses what it asks", hint=hint) as probe:
-        if found := harm(examination, probe, "a host that refuses what it asks", hint):
+    with examination.open_probe(services=False, what="when its host refuses what it asks", hint=hint) as probe:
+        if found := find_harm(examination, probe, "a host that refuses what it asks", hint):
             yield found
-        elif missing := sorted(set(examination.first.names("register/tool")) - set(probe.names("register/tool"))):
-            yield warned(f"without the services of its host it does not register {', '.join(missing)}", hint=hint)
+        elif missing := sorted(set(examination.first.list_names("register/tool")) - set(probe.list_names("register/tool"))):
+            yield warn(f"without the services of its host it does not register {', '.join(missing)}", hint=hint)
 
 
 def any_json(examination: PigletExamination) -> Iterator[Finding]:
-    """An answer under another id is told by `answers`."""
-    [cheapest, *_] = many(examination)
-    ways = {how: cheapest._replace(form=form) for how, form in _FORMS.items()}
-    ways |= {how: cheapest._replace(id=id) for how, id in _IDS.items()}
-    with examination.opened() as probe:
-        for how, request in ways.items():
-            outcome = probe.outcome(request)
-            if outcome in (RequestOutcome.SILENT, RequestOutcome.DIED):
-                hint = "read each line with a JSON parser; lines end at \\n, and an id is any integer, 0 too"
-                yield probe.unanswered(request, outcome, how=how, hint=hint)
-                return
+    hint = "read each line with a JSON parser; lines end at \\n, and an id is any integer, 0 too"
+    yield from shared_rules.try_spellings(examination, _FORMS, _IDS, hint)
 
 
 def cancel(examination: PigletExamination) -> Iterator[Finding]:
     """A request that is taken back may be answered or not; the next one is (spec piglet 2.6, 10.8)."""
-    requests = many(examination)
+    requests = pick_reliable(examination)
     hint = "a cancelled request may end with an error, or as it would have; everything else goes on"
-    with examination.opened() as probe:
+    with examination.open_probe() as probe:
         for request in requests:
             [id] = probe.ask(request)
             probe.send(method="$/cancelRequest", params={"id": id})
         [answered] = probe.ask(requests[0])
-        probe.hear(lambda: answered in probe.answers, probe.limit(requests[-1]))
-        yield from takes(
+        probe.hear(lambda: answered in probe.answers, probe.get_limit(requests[-1]))
+        yield from try_lines(
             examination,
             probe,
             "requests that were taken back",
@@ -135,14 +126,14 @@ def shutdown_request(examination: PigletExamination) -> Iterator[Finding]:
     """As a request it is answered with null, and then it ends (spec piglet 5.10). No host of today sends it so."""
     limit = examination.patience.shutdown
     hint = "answer a shutdown that has an id with the result null, and exit with 0"
-    with examination.opened() as probe:
-        outcome = probe.outcome(PigletRequest("shutdown", {}))
+    with examination.open_probe() as probe:
+        outcome = probe.try_request(PigletRequest("shutdown", {}))
         if outcome is not RequestOutcome.ANSWERED or probe.last_answer.get("error") is not None:
-            yield warned("it does not answer a request shutdown", hint=hint, frames=probe.shown())
-        elif (status := probe.end(limit)) is None:
-            yield warned(f"it answers a request shutdown, and does not end within {limit:g} s", hint=hint, frames=probe.shown())
+            yield warn("it does not answer a request shutdown", hint=hint, frames=probe.quote_tail())
+        elif (status := probe.wait_for_end(limit)) is None:
+            yield warn(f"it answers a request shutdown, and does not end within {limit:g} s", hint=hint, frames=probe.quote_tail())
         elif status != 0:
-            yield warned(f"after a request shutdown it ends with {ending(status)}", hint=hint, frames=probe.shown())
+            yield warn(f"after a request shutdown it ends with {describe_exit(status)}", hint=hint, frames=probe.quote_tail())
 
 
 _BUILT_IN = {"read", "write", "edit", "bash", "grep", "find"}
@@ -176,10 +167,10 @@ def in_time(examination: PigletExamination) -> Iterator[Finding]:
     late = {(method, params.get("name")): line for probe in examination.tried_here for method, params, line in probe.late}
     if late:
         names = ", ".join(sorted(f"{method} {name or ''}".strip() for method, name in late))
-        yield warned(
+        yield warn(
             f"it registers after its answer to initialize: {names}",
             hint="register everything first and answer initialize then: piglet loses what comes later",
-            frames=[findings.frame("guest", line) for line in late.values()][:_SHOWN],
+            frames=[findings.quote_line("guest", line) for line in late.values()][:_SHOWN],
         )
 
 
@@ -190,32 +181,32 @@ def registrations(examination: PigletExamination) -> Iterator[Finding]:
     first = examination.first
     said = first.registrations + first.late
     for method, params, line in said:
-        shown = [findings.frame("guest", line)]
+        shown = [findings.quote_line("guest", line)]
         match method:
             case "register/tool":
-                yield from _tool(params, shown)
+                yield from _check_tool(params, shown)
             case "register/command":
-                yield from shared_rules.command_name(params["name"], shown)
+                yield from shared_rules.check_command_name(params["name"], shown)
             case "register/shortcut" if not _KEY.fullmatch(params["key"]):
                 hint = "name it as ctrl+g or alt+shift+g: modifiers in the order ctrl, alt, shift, then one letter"
-                yield failed(f"nobody can press the key {params['key']!r}", hint=hint, frames=shown)
+                yield fail(f"nobody can press the key {params['key']!r}", hint=hint, frames=shown)
     counts = Counter((method, params[_ONCE[method]]) for method, params, _ in said if method in _ONCE)
     for (method, name), count in counts.items():
         if count > 1:
             lines = [line for kind, params, line in said if kind == method and params[_ONCE[kind]] == name]
-            shown = [findings.frame("guest", line) for line in lines]
-            yield warned(f"{name} is registered twice: the last counts", hint="register each name once", frames=shown)
+            shown = [findings.quote_line("guest", line) for line in lines]
+            yield warn(f"{name} is registered twice: the last counts", hint="register each name once", frames=shown)
 
 
-def _tool(params: Message, shown: Sequence[str]) -> Iterator[Finding]:
+def _check_tool(params: Message, shown: Sequence[str]) -> Iterator[Finding]:
     """A name that no model takes is mapped to one that it does (spec piglet 10.33)."""
     name = params["name"]
-    for finding in shared_rules.tool_name(name, shown):
-        yield warned(f"{finding.why} as it is", hint=f"a host has to give it another one; {finding.hint}", frames=shown)
+    for finding in shared_rules.check_tool_name(name, shown):
+        yield warn(f"{finding.why} as it is", hint=f"a host has to give it another one; {finding.hint}", frames=shown)
     if name in _BUILT_IN:
         hint = "take another name, or tell your users to grant it: replace = [...]"
-        yield warned(f"{name} is built in, and the built-in one wins unless this is granted", hint=hint, frames=shown)
-    yield from shared_rules.schema(name, params.get("parameters"), shown)
+        yield warn(f"{name} is built in, and the built-in one wins unless this is granted", hint=hint, frames=shown)
+    yield from shared_rules.check_schema(name, params.get("parameters"), shown)
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------------------
@@ -224,23 +215,23 @@ def _tool(params: Message, shown: Sequence[str]) -> Iterator[Finding]:
 def stdout(examination: PigletExamination) -> Iterator[Finding]:
     _ = examination.first
     probes = examination.tried_here
-    if noise := [line for probe in probes for line in findings.masked(probe.noise)]:
-        shown = [show("guest", line) for line in dict.fromkeys(noise)]
+    if noise := [line for probe in probes for line in findings.mask_lines(probe.noise)]:
+        shown = [format_line("guest", line) for line in dict.fromkeys(noise)]
         hint = "the wire carries one JSON object of JSON-RPC per line: print and log to stderr, or with the notification `log`"
-        yield failed(f"it writes what is no message to {probes[0].output}", hint=hint, frames=shown[:_SHOWN])
-    if printed := [text for probe in probes for text in findings.masked(probe.printed)]:
+        yield fail(f"it writes what is no message to {probes[0].output}", hint=hint, frames=shown[:_SHOWN])
+    if printed := [text for probe in probes for text in findings.mask_lines(probe.printed)]:
         hint = "print to stderr, or send `log`: where a host has no FD 3 and 4, stdout is the wire"
-        yield warned("it prints to stdout", hint=hint, frames=[show("guest", printed[0])])
+        yield warn("it prints to stdout", hint=hint, frames=[format_line("guest", printed[0])])
 
 
 def frames(examination: PigletExamination) -> Iterator[Finding]:
     _ = examination.first
     wrong = [flawed for probe in examination.tried_here for flawed in probe.wrong if flawed.kind not in _ELSEWHERE]
     odd = [flawed for probe in examination.tried_here for flawed in probe.odd]
-    for why, shown in by_reason(wrong):
-        yield failed(why, hint="a host cannot use what is not as the protocol has it", frames=shown)
-    for why, shown in by_reason(odd):
-        yield warned(why, hint="a host reads over it; leave it out, or put in what is missing", frames=shown)
+    for why, shown in group_flaws(wrong):
+        yield fail(why, hint="a host cannot use what is not as the protocol has it", frames=shown)
+    for why, shown in group_flaws(odd):
+        yield warn(why, hint="a host reads over it; leave it out, or put in what is missing", frames=shown)
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------------------
@@ -249,18 +240,20 @@ def frames(examination: PigletExamination) -> Iterator[Finding]:
 def unknown_methods(examination: PigletExamination) -> Iterator[Finding]:
     request = PigletRequest("serai/check", {})
     hint = "answer a method that you do not know with the error -32601: a host may know more than you do, and waits"
-    with examination.opened() as probe:
-        outcome = probe.outcome(request)
+    with examination.open_probe() as probe:
+        outcome = probe.try_request(request)
         if outcome in (RequestOutcome.SILENT, RequestOutcome.DIED):
-            yield probe.unanswered(request, outcome, hint=hint)
+            yield probe.report_unanswered(request, outcome, hint=hint)
         elif outcome is RequestOutcome.ANSWERED and not examination.is_error(probe.last_answer):
-            yield probe.failure("a method that does not exist is answered as if all were well", hint=hint)
+            yield probe.fail("a method that does not exist is answered as if all were well", hint=hint)
         elif outcome is RequestOutcome.ANSWERED and (probe.last_answer.get("error") or {}).get("code") != -32601:
-            yield warned("a method that does not exist is answered with another code than -32601", hint=hint, frames=probe.shown())
+            yield warn(
+                "a method that does not exist is answered with another code than -32601", hint=hint, frames=probe.quote_tail()
+            )
 
 
 def intercept(examination: PigletExamination) -> Iterator[Finding]:
-    names = list(dict.fromkeys(examination.first.names("register/interceptor")))
+    names = list(dict.fromkeys(examination.first.list_names("register/interceptor")))
     if not names:
         raise Skip("it intercepts nothing")
     requests = []
@@ -271,7 +264,7 @@ def intercept(examination: PigletExamination) -> Iterator[Finding]:
             PigletRequest("interceptor/after", about | more) for more in ({}, {"details": {"content": [], "isError": False}})
         ]
     hint = "answer before with `allow` true or false, and after with `details` as they came: an error blocks the tool"
-    yield from _answered_well(examination, requests, hint, refused="blocks every tool")
+    yield from _check_answers(examination, requests, hint, refused="blocks every tool")
 
 
 def events(examination: PigletExamination) -> Iterator[Finding]:
@@ -281,44 +274,44 @@ def events(examination: PigletExamination) -> Iterator[Finding]:
     if not wanted:
         raise Skip("it handles no events")
     requests = [PigletRequest("event/dispatch", {"type": event, "data": _DATA.get(event, {})}) for event in wanted]
-    yield from _answered_well(examination, requests, "answer `{}`, or an `action`; lists and objects of an event may be null")
+    yield from _check_answers(examination, requests, "answer `{}`, or an `action`; lists and objects of an event may be null")
 
 
 def hooks(examination: PigletExamination) -> Iterator[Finding]:
     """Message hooks, input transformers and the compactor."""
     requests = []
-    for request in examination.harmless(examination.first):
+    for request in examination.build_harmless(examination.first):
         [(key, _)] = request.fields.items()
         requests += [request._replace(fields={key: text}) for text in _TEXTS] if key != "messages" else [request]
     if not requests:
         raise Skip("it has no message hook, no input transformer and no compactor")
     hint = "answer with `injection`, with `output` and `handled`, or with `messages`, whatever the text is"
-    yield from _answered_well(examination, requests, hint, refused="stops what a person has typed")
+    yield from _check_answers(examination, requests, hint, refused="stops what a person has typed")
 
 
-def _answered_well(
+def _check_answers(
     examination: PigletExamination, requests: Sequence[PigletRequest], hint: str, *, refused: str = ""
 ) -> Iterator[Finding]:
     """Each is answered, with a result that a host can use. `refused` is what an error does there."""
-    with examination.opened() as probe:
+    with examination.open_probe() as probe:
         for request in requests:
-            outcome = probe.outcome(request)
+            outcome = probe.try_request(request)
             if outcome in (RequestOutcome.SILENT, RequestOutcome.DIED):
-                yield probe.unanswered(request, outcome)
+                yield probe.report_unanswered(request, outcome)
                 return
             if outcome is RequestOutcome.ANSWERED and (error := probe.last_answer.get("error")):
-                yield _refused(probe, request, error, hint, refused)
+                yield _report_refusal(probe, request, error, hint, refused)
                 return
-        for why, shown in by_reason(_flawed(probe, {request.kind for request in requests})):
-            yield failed(why, hint=hint, frames=shown)
+        for why, shown in group_flaws(_find_flawed(probe, {request.kind for request in requests})):
+            yield fail(why, hint=hint, frames=shown)
 
 
-def _refused(probe: PigletProbe, request: PigletRequest, error: object, hint: str, what: str) -> Finding:
+def _report_refusal(probe: PigletProbe, request: PigletRequest, error: object, hint: str, what: str) -> Finding:
     why = f"{request.what} is answered with an error{f', which {what}' if what else ''}: {error}"
-    return probe.failure(why, hint=hint) if what else warned(why, hint=hint, frames=probe.shown())
+    return probe.fail(why, hint=hint) if what else warn(why, hint=hint, frames=probe.quote_tail())
 
 
-def _flawed(probe: PigletProbe, kinds: set[str]) -> list[Flawed]:
+def _find_flawed(probe: PigletProbe, kinds: set[str]) -> list[Flawed]:
     return [flawed for flawed in probe.wrong if flawed.kind in kinds]
 
 

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from serai.testing.conformance.examination import NOBODY, GuestExamination, scratched
+from serai.testing.conformance.examination import NOBODY, GuestExamination, open_examination
 from serai.testing.conformance.findings import Finding
-from serai.testing.conformance.probe import Flawed, GuestProbe, Task, compact, written
+from serai.testing.conformance.probe import Flawed, GuestProbe, Task, compact, encode_frame
 from serai.testing.guest_process import GuestProcess
-from serai.testing.zot_host import ANSWERS, FRAMES, INTERCEPTABLE, LONGEST, Flaws, Frame, misplaced, parsed
+from serai.testing.zot_host import ANSWERS, FRAMES, INTERCEPTABLE, LONGEST, Flaws, Frame, find_misplaced, parse_frame
 
 _ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown, send an error, and flush it"
 _JUDGE = "answer at once, also what you cannot judge: everything waits, and after 5 s a host goes on without you"
@@ -70,14 +70,14 @@ class ZotProbe(GuestProbe):
         """
         patience = self.task.patience
         if not self.hear(lambda: self._lines > 0, patience.hello):
-            return self.unopened(patience.hello)
+            return self.report_unopened(patience.hello)
         if self.hello is None:
-            return self.failure(
+            return self.fail(
                 "its first line is no hello frame",
                 hint='write {"type":"hello","name":…} to stdout before anything else: banners and logs belong on stderr',
             )
         if not isinstance(self.hello.get("name"), str) or not self.hello["name"]:
-            return self.failure(
+            return self.fail(
                 "its hello has no name", hint="put a non-empty string `name` into hello: without it no host takes it in"
             )
         if self.ack:
@@ -85,7 +85,7 @@ class ZotProbe(GuestProbe):
             self.send({"type": "hello_ack", **about, "cwd": str(self.task.target.folder), **self._folders})
         self.hear(lambda: self.ready or (like is not None and not like.ready and self._offers() >= like._offers()), patience.ready)
         if not self.alive:
-            return self.gone()
+            return self.report_gone()
         self.opened = len(self.process.transcript)
         return None
 
@@ -108,13 +108,13 @@ class ZotProbe(GuestProbe):
         self.write(raw)
         return ids
 
-    def limit(self, request: ZotRequest) -> float:
+    def get_limit(self, request: ZotRequest) -> float:
         patience = self.task.patience
         if request.kind == "event_intercept":
             return patience.intercept
         return {"tool_call": patience.tool, "command_invoked": patience.command}[request.kind] if request.real else patience.answer
 
-    def hint(self, request: ZotRequest) -> str:
+    def get_hint(self, request: ZotRequest) -> str:
         return _JUDGE if request.kind == "event_intercept" else _ANSWER
 
     def say_shutdown(self) -> None:
@@ -123,7 +123,7 @@ class ZotProbe(GuestProbe):
     def take(self, line: bytes) -> None:
         if len(line) > LONGEST:
             self.wrong.append(Flawed(line, f"a line has more than {LONGEST} bytes: no host reads it"))
-        frame = parsed(line)
+        frame = parse_frame(line)
         if frame is None or not line.endswith(b"\n"):
             self.noise.append(line)
             return
@@ -133,7 +133,7 @@ class ZotProbe(GuestProbe):
             return
         if kind in ANSWERS.values():
             frame = self._take_answer(frame, line)
-        wrong, odd = Flaws.of(frame)
+        wrong, odd = Flaws.from_frame(frame)
         self.wrong += [Flawed(line, why, kind) for why in wrong]
         self.odd += [Flawed(line, why, kind) for why in odd]
         if not wrong or kind == "hello":
@@ -145,7 +145,7 @@ class ZotProbe(GuestProbe):
         request = self._asked.get(id) if isinstance(id, str) else None
         if isinstance(id, str) and request and ANSWERS[request.kind] == frame["type"]:
             self.answers.setdefault(id, []).append(frame)
-            self.wrong += [Flawed(line, why, frame["type"]) for why in misplaced(request.fields.get("event"), frame)]
+            self.wrong += [Flawed(line, why, frame["type"]) for why in find_misplaced(request.fields.get("event"), frame)]
         elif not isinstance(id, str):
             self.strays.append(Flawed(line, f"the id of a {frame['type']} has to be the string that came with the request"))
         elif request:
@@ -159,7 +159,7 @@ class ZotProbe(GuestProbe):
             case "hello" if self._lines == 1:
                 self.hello = frame
             case "hello":
-                self.odd.append(Flawed(written(frame), "it says hello once more"))
+                self.odd.append(Flawed(encode_frame(frame), "it says hello once more"))
             case "register_tool" | "register_command":
                 (self.late if self.ready else self.registered).append(frame)
             case "subscribe":
@@ -169,7 +169,7 @@ class ZotProbe(GuestProbe):
             case "ready":
                 self.ready = True
 
-    def names(self, kind: str) -> list[str]:
+    def list_names(self, kind: str) -> list[str]:
         """The names of what it registered: `register_tool` or `register_command`."""
         return [frame["name"] for frame in [*self.registered, *self.late] if frame["type"] == kind]
 
@@ -181,7 +181,7 @@ QUESTIONS: dict[str, Frame] = {
 }
 
 
-def question(event: str, **fields: object) -> ZotRequest:
+def build_question(event: str, **fields: object) -> ZotRequest:
     """A harmless one; `fields` change it."""
     return ZotRequest("event_intercept", {"event": event, **QUESTIONS[event], **fields})
 
@@ -195,29 +195,29 @@ class ZotExamination(GuestExamination[ZotProbe]):
     def start(self, data: Path, **options: Any) -> ZotProbe:
         return ZotProbe(self.task, data, **options)
 
-    def requests(self, probe: ZotProbe) -> list[ZotRequest]:
+    def build_requests(self, probe: ZotProbe) -> list[ZotRequest]:
         requests = []
-        if probe.names("register_tool"):
+        if probe.list_names("register_tool"):
             requests.append(ZotRequest("tool_call", {"name": NOBODY, "args": {}}))
-        if probe.names("register_command"):
+        if probe.list_names("register_command"):
             requests.append(ZotRequest("command_invoked", {"name": NOBODY}))
-        requests += [question(event) for event in INTERCEPTABLE if event in probe.intercepts]
-        return requests + self.real()
+        requests += [build_question(event) for event in INTERCEPTABLE if event in probe.intercepts]
+        return requests + self.build_real_requests()
 
-    def offered(self, request: ZotRequest) -> list[str]:
-        return self.first.names("register_tool" if request.kind == "tool_call" else "register_command")
+    def list_offered(self, request: ZotRequest) -> list[str]:
+        return self.first.list_names("register_tool" if request.kind == "tool_call" else "register_command")
 
-    def tools(self, probe: ZotProbe) -> list[tuple[str, object]]:
+    def list_tools(self, probe: ZotProbe) -> list[tuple[str, object]]:
         tools = [frame for frame in probe.registered if frame["type"] == "register_tool"]
         return [(frame["name"], frame.get("schema", {"type": "object"})) for frame in tools]
 
-    def call(self, name: str, args: object) -> ZotRequest:
+    def build_call(self, name: str, args: object) -> ZotRequest:
         return ZotRequest("tool_call", {"name": name, "args": args})
 
     def is_error(self, answer: Frame) -> bool:
         return bool(answer.get("is_error") or answer.get("error"))
 
-    def real(self) -> list[ZotRequest]:
+    def build_real_requests(self) -> list[ZotRequest]:
         calls = [ZotRequest("tool_call", {"name": name, "args": args}, real=True) for name, args in self.task.calls]
         for line in self.task.commands:
             name, _, args = line.removeprefix("/").partition(" ")
@@ -228,4 +228,4 @@ class ZotExamination(GuestExamination[ZotProbe]):
 
 def examine(task: Task) -> AbstractContextManager[ZotExamination]:
     """What the rules are given; its scratch folder is gone afterwards."""
-    return scratched(ZotExamination, task)
+    return open_examination(ZotExamination, task)

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from serai.testing.conformance import findings, shared_rules
 from serai.testing.conformance.examination import NOBODY
-from serai.testing.conformance.findings import Finding, Rule, Skip, failed, warned
-from serai.testing.conformance.probe import RequestOutcome, backwards, compact, escaped, spaced, with_separators
-from serai.testing.conformance.shared_rules import by_reason, harm, lives_through, many, quoted, takes
-from serai.testing.conformance.zot.probe import ZotExamination, ZotProbe, ZotRequest, question
-from serai.testing.guest_process import show
+from serai.testing.conformance.findings import Finding, Rule, Skip, fail, warn
+from serai.testing.conformance.probe import RequestOutcome, compact, escape, pad, reverse, with_separators
+from serai.testing.conformance.shared_rules import check_lines, find_harm, group_flaws, quote_frame, try_lines
+from serai.testing.conformance.zot.probe import ZotExamination, ZotProbe, ZotRequest, build_question
+from serai.testing.guest_process import format_line
 from serai.testing.zot_host import EVENTS, INTERCEPTABLE, LONGEST, Frame
 
 FORMS: dict[str, Callable[[Frame], bytes]] = {
-    "with its type at the end": backwards,
-    "with blanks around its parts": spaced,
-    "with an escape for every character": escaped,
+    "with its type at the end": reverse,
+    "with blanks around its parts": pad,
+    "with an escape for every character": escape,
     "with U+0085, U+2028 and U+2029 in a text": with_separators,
 }
 IDS = {
@@ -65,59 +65,50 @@ _BARE = [
 
 def not_json(examination: ZotExamination) -> Iterator[Finding]:
     hint = "skip a line that is blank, no JSON, or no object with a string `type`; a note on stderr is enough"
-    yield from lives_through(examination, "lines that are no frames", _NO_FRAMES, hint)
+    yield from check_lines(examination, "lines that are no frames", _NO_FRAMES, hint)
 
 
 def unknown_frames(examination: ZotExamination) -> Iterator[Finding]:
     hint = "skip frames and fields that you do not know, and panels that you do not have: hosts may know more than you do"
-    yield from lives_through(examination, "frames that it does not know", _UNKNOWN_FRAMES, hint, mood="good", session={"id": 1})
+    yield from check_lines(examination, "frames that it does not know", _UNKNOWN_FRAMES, hint, mood="good", session={"id": 1})
 
 
 def events(examination: ZotExamination) -> Iterator[Finding]:
     hint = "take events as they come: also those that you did not subscribe to"
-    yield from lives_through(examination, "events", _EVENTS, hint)
+    yield from check_lines(examination, "events", _EVENTS, hint)
 
 
 def oversize(examination: ZotExamination) -> Iterator[Finding]:
     long = b'{"type":"serai_check","text":"%s"}' % (b"x" * LONGEST)  # of no known type: its length is all that can do harm
     hint = "a line of more than 4 MiB may come: read it, or skip to its end, and go on"
-    yield from lives_through(examination, "a line of more than 4 MiB", [long], hint)
+    yield from check_lines(examination, "a line of more than 4 MiB", [long], hint)
 
 
 def optional_fields(examination: ZotExamination) -> Iterator[Finding]:
     """What a host leaves out when there is nothing to say (spec zot 3.3, 4.3, 4.6)."""
     hint = "a field that is optional may be absent: look before you use it"
     welcome = "a hello_ack without extension_dir and data_dir"
-    with examination.opened(folders=False, what=f"after {welcome}", hint=hint) as probe:
-        if found := harm(examination, probe, welcome, hint):
+    with examination.open_probe(folders=False, what=f"after {welcome}", hint=hint) as probe:
+        if found := find_harm(examination, probe, welcome, hint):
             yield found
             return
         panels = ["serai_check", *_open_panels(examination, probe)]
         keys = [compact({"type": "panel_key", "panel_id": panel, "key": "up"}) for panel in panels]
-        yield from takes(examination, probe, "frames without their optional fields", [*_BARE, *keys], hint)
+        yield from try_lines(examination, probe, "frames without their optional fields", [*_BARE, *keys], hint)
 
 
 def _open_panels(examination: ZotExamination, probe: ZotProbe) -> list[str]:
     """Those that a person's commands open, once more."""
     opening = [tried.request for tried in examination.visit.tried if (tried.answer or {}).get("action") == "open_panel"]
     for request in opening:
-        probe.outcome(request)
+        probe.try_request(request)
     panels = [answer.get("open_panel") for answers in probe.answers.values() for answer in answers]
     return [panel["id"] for panel in panels if isinstance(panel, dict) and isinstance(panel.get("id"), str)]
 
 
 def any_json(examination: ZotExamination) -> Iterator[Finding]:
-    """An answer under another id is told by `answers`."""
-    [cheapest, *_] = many(examination)
-    ways = {how: cheapest._replace(form=form) for how, form in FORMS.items()}
-    ways |= {how: cheapest._replace(id=id) for how, id in IDS.items()}
-    with examination.opened() as probe:
-        for how, request in ways.items():
-            outcome = probe.outcome(request)
-            if outcome in (RequestOutcome.SILENT, RequestOutcome.DIED):
-                hint = "read each line with a JSON parser and write with a JSON writer; lines end at \\n, and an id is any text"
-                yield probe.unanswered(request, outcome, how=how, hint=hint)
-                return
+    hint = "read each line with a JSON parser and write with a JSON writer; lines end at \\n, and an id is any text"
+    yield from shared_rules.try_spellings(examination, FORMS, IDS, hint)
 
 
 # Spec zot 2.3.
@@ -132,16 +123,16 @@ _SHOWN = 3  # of the frames that have the same flaw
 def ready(examination: ZotExamination) -> Iterator[Finding]:
     first = examination.first
     if not first.ready:
-        yield warned(
+        yield warn(
             "it never says ready",
             hint='send {"type":"ready"} after the last registration: else a host waits 250 ms, and what comes later may be lost',
-            frames=[quoted(frame) for frame in first.registered[-1:]],
+            frames=[quote_frame(frame) for frame in first.registered[-1:]],
         )
     if late := [frame for frame in first.late if frame["type"] == "register_tool"]:
-        yield warned(
+        yield warn(
             f"it registers {', '.join(frame['name'] for frame in late)} after its ready, so that no model is offered it",
             hint="register all tools before ready",
-            frames=[quoted(frame) for frame in late],
+            frames=[quote_frame(frame) for frame in late],
         )
 
 
@@ -150,16 +141,16 @@ def silent_host(examination: ZotExamination) -> Iterator[Finding]:
     hint = "say hello, all registrations and ready at once, and read only then: hello_ack may come at any time"
     with examination.probe(ack=False) as probe:
         if problem := probe.open(first):
-            yield probe.failure(f"without hello_ack, {problem.why}", hint=hint)
+            yield probe.fail(f"without hello_ack, {problem.why}", hint=hint)
             return
         said = [(frame["type"], frame["name"]) for frame in probe.registered]
         missing = [frame["name"] for frame in first.registered if (frame["type"], frame["name"]) not in said]
         missing += ["ready"] * (first.ready and not probe.ready)
         if missing:
-            yield probe.failure(
+            yield probe.fail(
                 f"it does not say {', '.join(missing)} before it has heard hello_ack",
                 hint=hint,
-                frames=findings.transcript(probe.process),
+                frames=findings.quote_tail(probe.process),
             )
 
 
@@ -169,28 +160,28 @@ def silent_host(examination: ZotExamination) -> Iterator[Finding]:
 def registrations(examination: ZotExamination) -> Iterator[Finding]:
     first = examination.first
     for frame in first.registered + first.late:
-        is_tool, name, shown = frame["type"] == "register_tool", frame["name"], [quoted(frame)]
-        yield from (shared_rules.tool_name if is_tool else shared_rules.command_name)(name, shown)
+        is_tool, name, shown = frame["type"] == "register_tool", frame["name"], [quote_frame(frame)]
+        yield from (shared_rules.check_tool_name if is_tool else shared_rules.check_command_name)(name, shown)
         if name in (_BUILT_IN_TOOLS if is_tool else _BUILT_IN_COMMANDS):
-            yield warned(f"{name} is built in, and the built-in one wins", hint="take another name", frames=shown)
+            yield warn(f"{name} is built in, and the built-in one wins", hint="take another name", frames=shown)
         if is_tool:
-            yield from shared_rules.schema(name, frame.get("schema"), shown)
-    yield from _twice(first.registered + first.late)
-    shown = [quoted(frame) for frame in first.subscribed]
+            yield from shared_rules.check_schema(name, frame.get("schema"), shown)
+    yield from _check_duplicates(first.registered + first.late)
+    shown = [quote_frame(frame) for frame in first.subscribed]
     if unknown := [event for event in first.events if event not in EVENTS]:
         hint = f"the events are {', '.join(EVENTS)}"
-        yield warned(f"there is no event {', '.join(unknown)}: it will never come", hint=hint, frames=shown)
+        yield warn(f"there is no event {', '.join(unknown)}: it will never come", hint=hint, frames=shown)
     if unknown := [event for event in first.intercepts if event not in INTERCEPTABLE]:
         hint = f"what can be intercepted is {', '.join(INTERCEPTABLE)}"
         why = f"{', '.join(unknown)} cannot be intercepted: it will never be asked, and what it guards is open"
-        yield failed(why, hint=hint, frames=shown)
+        yield fail(why, hint=hint, frames=shown)
 
 
-def _twice(frames: Sequence[Frame]) -> Iterator[Finding]:
+def _check_duplicates(frames: Sequence[Frame]) -> Iterator[Finding]:
     counts = Counter((frame["type"], frame["name"]) for frame in frames)
     for key in (key for key, count in counts.items() if count > 1):
-        shown = [quoted(frame) for frame in frames if (frame["type"], frame["name"]) == key]
-        yield warned(f"{key[1]} is registered twice: the first counts", hint="register each name once", frames=shown)
+        shown = [quote_frame(frame) for frame in frames if (frame["type"], frame["name"]) == key]
+        yield warn(f"{key[1]} is registered twice: the first counts", hint="register each name once", frames=shown)
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------------------
@@ -198,21 +189,21 @@ def _twice(frames: Sequence[Frame]) -> Iterator[Finding]:
 
 def stdout(examination: ZotExamination) -> Iterator[Finding]:
     _ = examination.first
-    noise = [line for probe in examination.seen for line in findings.masked(probe.noise)]
+    noise = [line for probe in examination.seen for line in findings.mask_lines(probe.noise)]
     if noise:
-        shown = [show("guest", line) for line in dict.fromkeys(noise)]
+        shown = [format_line("guest", line) for line in dict.fromkeys(noise)]
         hint = "stdout carries frames only, one JSON object with a type per line: print and log to stderr, and end every line"
-        yield failed("it writes what is no frame to stdout", hint=hint, frames=shown[:_SHOWN])
+        yield fail("it writes what is no frame to stdout", hint=hint, frames=shown[:_SHOWN])
 
 
 def frames(examination: ZotExamination) -> Iterator[Finding]:
     _ = examination.first
     wrong = [flawed for probe in examination.seen for flawed in probe.wrong if flawed.kind != "event_intercept_response"]
     odd = [flawed for probe in examination.seen for flawed in probe.odd]
-    for why, shown in by_reason(wrong):
-        yield failed(why, hint="a host drops a frame that is not as the protocol has it", frames=shown)
-    for why, shown in by_reason(odd):
-        yield warned(why, hint="a host reads over it; leave it out, or put in what is missing", frames=shown)
+    for why, shown in group_flaws(wrong):
+        yield fail(why, hint="a host drops a frame that is not as the protocol has it", frames=shown)
+    for why, shown in group_flaws(odd):
+        yield warn(why, hint="a host reads over it; leave it out, or put in what is missing", frames=shown)
 
 
 def intercept(examination: ZotExamination) -> Iterator[Finding]:
@@ -223,26 +214,26 @@ def intercept(examination: ZotExamination) -> Iterator[Finding]:
         if tried.request.kind == "event_intercept" and tried.problem:
             yield tried.problem
             asked.remove(tried.request.fields["event"])
-    with examination.opened() as probe:
+    with examination.open_probe() as probe:
         for event in asked:
-            for request in _questions(event):
-                outcome = probe.outcome(request)
+            for request in _build_questions(event):
+                outcome = probe.try_request(request)
                 if outcome in (RequestOutcome.SILENT, RequestOutcome.DIED):
-                    yield probe.unanswered(request, outcome)
+                    yield probe.report_unanswered(request, outcome)
                     return
-        for why, shown in by_reason([flawed for flawed in probe.wrong if flawed.kind == "event_intercept_response"]):
+        for why, shown in group_flaws([flawed for flawed in probe.wrong if flawed.kind == "event_intercept_response"]):
             hint = "leave out what is not set; modified_args is an object with all arguments, not only the changed ones"
-            yield failed(why, hint=hint, frames=shown)
+            yield fail(why, hint=hint, frames=shown)
 
 
-def _questions(event: str) -> list[ZotRequest]:
+def _build_questions(event: str) -> list[ZotRequest]:
     match event:
         case "tool_call":
-            odd = [question(event, tool_args=args) for args in shared_rules.ODD_ARGUMENTS]
-            return [question(event), question(event, tool_name=f"{NOBODY}_2"), *odd]
+            odd = [build_question(event, tool_args=args) for args in shared_rules.ODD_ARGUMENTS]
+            return [build_question(event), build_question(event, tool_name=f"{NOBODY}_2"), *odd]
         case "turn_start":
-            return [question(event, step=step) for step in (1, 2, 1000)]
-    return [question(event, text=text) for text in ("Good morning.", "", "süß\u2028日本\n" * 1000)]
+            return [build_question(event, step=step) for step in (1, 2, 1000)]
+    return [build_question(event, text=text) for text in ("Good morning.", "", "süß\u2028日本\n" * 1000)]
 
 
 RULES = (

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from serai.agents.drivers.claude.transcripts.metadata import MetadataBuilder
-from serai.agents.drivers.claude.transcripts.rows import TranscriptRow, recover_row, row_of
+from serai.agents.drivers.claude.transcripts.rows import TranscriptRow, parse_row, recover_row
 from serai.errors import BadSession, NoSession
 from serai.limits import KIB
 from serai.wire.stream import Framer, Oversize, split_lines
@@ -75,14 +75,14 @@ _OTHER = re.compile(r"[^A-Za-z0-9]")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 
 
-def transcript_root(environ: Mapping[str, str] = os.environ) -> str:
+def find_transcript_root(environ: Mapping[str, str] = os.environ) -> str:
     """Where the program itself looks."""
     if folder := environ.get("CLAUDE_CONFIG_DIR"):
         return os.path.join(folder, "projects")
     return os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".claude", "projects")
 
 
-def real(path: str | os.PathLike[str]) -> str:
+def resolve_path(path: str | os.PathLike[str]) -> str:
     """The project's path without links, as the program has it in its rows."""
     text = os.fspath(path)
     if not text:
@@ -93,7 +93,7 @@ def real(path: str | os.PathLike[str]) -> str:
         raise InvalidPath(text, getattr(error, "strerror", None) or str(error)) from None
 
 
-def folder_name(path: str) -> str:
+def to_folder_name(path: str) -> str:
     """A real path as the program writes it, not yet shortened. It counts in UTF-16, so one emoji is two dashes."""
     units = "".join("--" if char > "\uffff" else char for char in path)
     return _OTHER.sub("-", units)
@@ -103,7 +103,7 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def checked_id(id: str) -> str:
+def check_id(id: str) -> str:
     """The id, before it is made part of a path (spec agents 4.3)."""
     if not is_id(id):
         raise SessionNotFound(id, "this is no session id: they are UUIDs")
@@ -122,7 +122,7 @@ class TranscriptFile(NamedTuple):
         """Nanoseconds since 1970."""
         return self.stamp[0]
 
-    def opened(self) -> int:
+    def open(self) -> int:
         """A descriptor of it, if it is still a file."""
         descriptor = os.open(self.path, _READ)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -140,22 +140,22 @@ class ProjectFolder(NamedTuple):
     def name(self) -> str:
         return os.path.basename(self.path)
 
-    def files(self) -> Iterator[TranscriptFile]:
+    def iter_files(self) -> Iterator[TranscriptFile]:
         """Its transcripts, in no order. Those of sub-agents are named otherwise, or lie deeper (spec agents 4.1)."""
         try:
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     stem = entry.name.removesuffix(SUFFIX)
-                    if stem != entry.name and is_id(stem) and (file := _file(entry.path, stem)):
+                    if stem != entry.name and is_id(stem) and (file := _stat_file(entry.path, stem)):
                         yield file
         except OSError:  # it went away, or is not ours to read
             return
 
-    def file(self, id: str) -> TranscriptFile | None:
-        return _file(os.path.join(self.path, checked_id(id) + SUFFIX), id)
+    def find_file(self, id: str) -> TranscriptFile | None:
+        return _stat_file(os.path.join(self.path, check_id(id) + SUFFIX), id)
 
 
-def _file(path: str, id: str) -> TranscriptFile | None:
+def _stat_file(path: str, id: str) -> TranscriptFile | None:
     try:
         about = os.lstat(path)
     except OSError:
@@ -169,7 +169,7 @@ class TranscriptRoot:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.realpath(path)  # people have links to their whole configuration
 
-    def folders(self) -> list[ProjectFolder]:
+    def list_folders(self) -> list[ProjectFolder]:
         """All of them, by name. A link among them leads to another of them, or out of here."""
         try:
             with os.scandir(self.path) as entries:
@@ -179,41 +179,41 @@ class TranscriptRoot:
         except OSError as error:
             raise InvalidPath(self.path, error.strerror or "") from None
 
-    def of(self, project: str) -> list[ProjectFolder]:
+    def find_folders(self, project: str) -> list[ProjectFolder]:
         """Where a project's transcripts may be: usually one folder. It takes a real path."""
         found: dict[str, ProjectFolder] = {}
         # The spec says that the path is composed first; 2.1.325 was seen leaving it as it is. Both are looked for.
-        for name in map(folder_name, (project, unicodedata.normalize("NFC", project))):
+        for name in map(to_folder_name, (project, unicodedata.normalize("NFC", project))):
             if len(name) <= LONGEST:
-                some = [self._inside(name)]
+                some = [self._find_folder(name)]
             else:  # the hash differs between programs, so it is not made here but looked for (spec agents 4.1)
                 start = name[:LONGEST] + "-"
-                some = [self._inside(name), *(folder for folder in self.folders() if folder.name.startswith(start))]
+                some = [self._find_folder(name), *(folder for folder in self.list_folders() if folder.name.startswith(start))]
             found |= {folder.path: folder for folder in some if folder is not None}
         return [*found.values()]
 
-    def _inside(self, name: str) -> ProjectFolder | None:
+    def _find_folder(self, name: str) -> ProjectFolder | None:
         """The folder of that name; people who move a project leave a link, which may lead to another one here."""
         if len(name) > 255:
             return None
         path = os.path.realpath(os.path.join(self.path, name))
         return ProjectFolder(path) if os.path.dirname(path) == self.path and os.path.isdir(path) else None
 
-    def file(self, id: str) -> TranscriptFile:
+    def find_file(self, id: str) -> TranscriptFile:
         """The transcript of that id in whatever project; the newest, when somebody copied it."""
-        names = dict.fromkeys((checked_id(id), id.lower()))
-        found = [file for folder in self.folders() for name in names if (file := folder.file(name))]
+        names = dict.fromkeys((check_id(id), id.lower()))
+        found = [file for folder in self.list_folders() for name in names if (file := folder.find_file(name))]
         if not found:
             raise SessionNotFound(id)
         return max(found, key=lambda file: file.modified)
 
-    def beginning(self, start: str) -> str:
+    def resolve_id(self, start: str) -> str:
         """The one id that begins so; at least four digits of it."""
         if is_id(start):
-            return self.file(start).id
+            return self.find_file(start).id
         if not _START.fullmatch(start):
             raise SessionNotFound(start, "this is no session id, nor the start of one: they are UUIDs")
-        ids = {file.id for folder in self.folders() for file in folder.files() if file.id.startswith(start.lower())}
+        ids = {file.id for folder in self.list_folders() for file in folder.iter_files() if file.id.startswith(start.lower())}
         if len(ids) > 1:
             raise SessionNotFound(start, f"{len(ids)} sessions begin so", hint="give more of the id")
         if not ids:
@@ -237,7 +237,7 @@ class FileEnds(NamedTuple):
     gap: bool
 
 
-def windows(descriptor: int, read: Read = os.pread) -> FileEnds:
+def read_ends(descriptor: int, read: Read = os.pread) -> FileEnds:
     size = os.fstat(descriptor).st_size
     head = read(descriptor, END, 0)
     if size <= END:
@@ -249,25 +249,25 @@ def windows(descriptor: int, read: Read = os.pread) -> FileEnds:
 
 def read_summary(seen: FileEnds) -> MetadataBuilder | None:
     """What both ends tell; None when there is something and none of it is a transcript's. A first row may still be written."""
-    gathering = MetadataBuilder(_LONGEST)
+    builder = MetadataBuilder(_LONGEST)
     whole_lines, _, cut = seen.head.rpartition(b"\n") if seen.gap else (seen.head, b"", b"")
-    _tell(gathering, whole_lines)
+    _add_rows(builder, whole_lines)
     if seen.gap:
-        if not gathering.messages and cut.lstrip(b" \0").startswith(b"{"):
+        if not builder.messages and cut.lstrip(b" \0").startswith(b"{"):
             row, text = recover_row(cut)
             if row.type:
-                gathering.tell(TranscriptRow(timestamp=row.timestamp, cwd=row.cwd, version=row.version))
-                gathering.begin_with(text)
-        gathering.gap()
-        _tell(gathering, seen.tail.partition(b"\n")[2])
+                builder.add(TranscriptRow(timestamp=row.timestamp, cwd=row.cwd, version=row.version))
+                builder.begin_with(text)
+        builder.mark_gap()
+        _add_rows(builder, seen.tail.partition(b"\n")[2])
     begun = not seen.gap and b"\n" not in seen.head and seen.head.startswith(b"{")
-    return gathering if gathering.rows or begun or not seen.head.strip(b" \t\r\n\0") else None
+    return builder if builder.rows or begun or not seen.head.strip(b" \t\r\n\0") else None
 
 
-def _tell(gathering: MetadataBuilder, run: bytes) -> None:
+def _add_rows(builder: MetadataBuilder, run: bytes) -> None:
     for line in split_lines(run):
-        if (row := row_of(clean(line))) is not None:
-            gathering.tell(row)
+        if (row := parse_row(clean(line))) is not None:
+            builder.add(row)
 
 
 def clean(line: bytes) -> bytes:
@@ -275,14 +275,14 @@ def clean(line: bytes) -> bytes:
     return line.lstrip(b"\0") if line[:1] == b"\0" else line
 
 
-def every_line(descriptor: int, limit: int, read: Read = os.pread) -> Iterator[bytes | None]:
+def iter_lines(descriptor: int, limit: int, read: Read = os.pread) -> Iterator[bytes | None]:
     """Each line that is not blank, from the first; None for one that is longer than `limit`."""
     framer = Framer(limit)
     at = 0
     while True:
         chunk = read(descriptor, _CHUNK, at)
         at += len(chunk)
-        for run in framer.feed(chunk) if chunk else framer.eof():
+        for run in framer.feed(chunk) if chunk else framer.feed_eof():
             if isinstance(run, Oversize):
                 yield None
             else:

@@ -13,18 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from serai.agents.drivers.claude.transcripts.rows import (
-    RowMessage,
-    TranscriptRow,
-    amount,
-    message_of,
-    moment,
-    prompt_text,
-    said_text,
-    string,
-    text_of,
-    whole,
-)
+from serai.agents.drivers.claude.transcripts import rows
 from serai.store import entries
 
 SessionStatus = Literal["active", "complete", "error", ""]
@@ -96,30 +85,30 @@ class MetadataBuilder:
         self._unnamed = 0  # prompts of before they had ids
         self._usages: dict[str, Tokens] = {}
         self._failure: str | None = None
-        self._costs: TranscriptRow | None = None
-        self._result: TranscriptRow | None = None
+        self._costs: rows.TranscriptRow | None = None
+        self._result: rows.TranscriptRow | None = None
 
-    def gap(self) -> None:
+    def mark_gap(self) -> None:
         """What follows is not what comes next in the file."""
         self.partial = True
         self._earlier, self._user = self._user, ""
 
-    def tell(self, row: TranscriptRow) -> None:
+    def add(self, row: rows.TranscriptRow) -> None:
         self.rows += 1
-        if at := entries.parse_time(string(row.timestamp)):
+        if at := entries.parse_time(rows.to_string(row.timestamp)):
             self._begun = self._begun or at
             self._ended = at
-        if cwd := string(row.cwd):
+        if cwd := rows.to_string(row.cwd):
             self._cwds[1:] = [cwd]
-        self._version = string(row.version) or self._version
-        self._branch = string(row.git_branch) or self._branch
+        self._version = rows.to_string(row.version) or self._version
+        self._branch = rows.to_string(row.git_branch) or self._branch
         match row.type:
             case "user" | "assistant" if row.is_sidechain is True:
                 self.aside += 1
             case "user":
-                self._asked(row)
+                self._add_user_row(row)
             case "assistant":
-                self._answered(row)
+                self._add_assistant_row(row)
             case "result":
                 self._result = row
             case "cost-state":
@@ -131,49 +120,47 @@ class MetadataBuilder:
 
     def begin_with(self, text: str) -> None:
         """The beginning of a first message that is too long to be read for a listing."""
-        self._first = self._first or self._kept(text)
+        self._first = self._first or self._truncate(text)
         self._user = self._user or self._first
 
-    def _asked(self, row: TranscriptRow) -> None:
+    def _add_user_row(self, row: rows.TranscriptRow) -> None:
         self.messages += 1
         self._result = None  # something came after it: it is not how the session ended
         if row.is_meta is True or row.is_compact_summary is True:
             return
-        content = message_of(row).content
-        text = prompt_text(content)
-        if prompt := string(row.prompt_id):
+        content = rows.parse_message(row).content
+        text = rows.extract_prompt(content)
+        if prompt := rows.to_string(row.prompt_id):
             self._prompts.add(prompt)
         elif text.strip():
             self._unnamed += 1
         if text.strip():
-            self._user = self._kept(text)
+            self._user = self._truncate(text)
             self._first = self._first or self._user
-        elif not said_text(content):
-            self._tool = self._kept(text_of(content)) or self._tool
+        elif not rows.extract_said_text(content):
+            self._tool = self._truncate(rows.extract_text(content)) or self._tool
 
-    def _answered(self, row: TranscriptRow) -> None:
+    def _add_assistant_row(self, row: rows.TranscriptRow) -> None:
         self.messages += 1
         self._result = None
-        message = message_of(row)
-        text = said_text(message.content)
-        id = string(message.id)
+        message = rows.parse_message(row)
+        text = rows.extract_said_text(message.content)
+        id = rows.to_string(message.id)
         if text:  # one row for each block, so the rows of one message belong together
-            self._said = self._kept(self._said + text if id and id == self._said_id else text)
+            self._said = self._truncate(self._said + text if id and id == self._said_id else text)
             self._said_id = id
-        self._usages[id or f"row {self.rows}"] = _tokens(message)
+        self._usages[id or f"row {self.rows}"] = _read_tokens(message)
         self._failure = text if row.is_api_error is True else None
-        model = string(message.model)
+        model = rows.to_string(message.model)
         if model and model != _SYNTHETIC:
             self._model = model
 
-    def _kept(self, text: str) -> str:
+    def _truncate(self, text: str) -> str:
         return text[: self._longest]
 
-    def metadata(
-        self, id: str, *, file: str, size: int, modified: int, index_path: str = "", live: bool = False
-    ) -> SessionMetadata:
+    def build(self, id: str, *, file: str, size: int, modified: int, index_path: str = "", live: bool = False) -> SessionMetadata:
         """All of it; `index_path` is what the folder's index says of the project, `modified` the file's time in nanoseconds."""
-        tokens, cost, duration, turns, last_result, error = self._totals()
+        tokens, cost, duration, turns, last_result, error = self._sum_totals()
         if error is not None:
             status: SessionStatus = "error"
         elif live:
@@ -185,20 +172,20 @@ class MetadataBuilder:
             session_id=id,
             project_path=self._cwds[0] if self._cwds else index_path,
             status=status,
-            start_time=moment(self._begun),
-            end_time=moment(self._ended or modified),
+            start_time=rows.to_datetime(self._begun),
+            end_time=rows.to_datetime(self._ended or modified),
             duration_ms=duration,
             first_message=self._first,
             last_user_message=user or self._tool,
             last_assistant_message=self._said,
-            last_result=self._kept(last_result),
+            last_result=self._truncate(last_result),
             num_turns=turns,
             input_tokens=tokens.input,
             output_tokens=tokens.output,
             cache_read_tokens=tokens.cache_read,
             total_cost_usd=cost,
-            error=self._kept(error or ""),
-            title=self._title(),
+            error=self._truncate(error or ""),
+            title=self._find_title(),
             cwd=self._cwds[-1] if self._cwds else "",
             model=self._model,
             git_branch=self._branch,
@@ -209,46 +196,46 @@ class MetadataBuilder:
             partial=self.partial,
         )
 
-    def _title(self) -> str:
+    def _find_title(self) -> str:
         return next((self._titles[key] for key in _TITLES if self._titles.get(key, "").strip()), self._first)
 
-    def _totals(self) -> tuple[Tokens, float, int, int, str, str | None]:
+    def _sum_totals(self) -> tuple[Tokens, float, int, int, str, str | None]:
         """Tokens, cost, duration, turns, the last result, and the error if there is one."""
         tokens = Tokens(*map(sum, zip(*self._usages.values(), strict=True))) if self._usages else Tokens()
         cost, duration = 0.0, 0
         turns = len(self._prompts) + self._unnamed
         if (costs := self._costs) is not None:
-            cost, duration = amount(costs.total_usd), whole(costs.total_ms)
+            cost, duration = rows.to_amount(costs.total_usd), rows.to_count(costs.total_ms)
             if isinstance(costs.model_usage, dict):
-                models = [_counts(usage, _MODEL_USAGE) for usage in costs.model_usage.values()]
+                models = [_read_counts(usage, _MODEL_USAGE) for usage in costs.model_usage.values()]
                 tokens = Tokens(*map(sum, zip(*models, strict=True))) if models else Tokens()
         row = self._result
         if row is None:
             return tokens, cost, duration, turns, "", self._failure
         if isinstance(row.usage, dict):
-            tokens = _counts(row.usage, _USAGE)
-        cost = amount(row.total_cost_usd) or cost
-        duration, turns = whole(row.duration_ms) or duration, whole(row.num_turns) or turns
-        return tokens, cost, duration, turns, string(row.result), _error_in(row)
+            tokens = _read_counts(row.usage, _USAGE)
+        cost = rows.to_amount(row.total_cost_usd) or cost
+        duration, turns = rows.to_count(row.duration_ms) or duration, rows.to_count(row.num_turns) or turns
+        return tokens, cost, duration, turns, rows.to_string(row.result), _find_error(row)
 
 
 _TITLES = ("custom_title", "ai_title", "last_prompt", "summary")  # the first that there is; else the first message
 
 
-def _error_in(row: TranscriptRow) -> str | None:
+def _find_error(row: rows.TranscriptRow) -> str | None:
     """The text of a `result` that is an error, in the order of spec agents 1.11."""
-    if not (string(row.subtype).startswith("error") or row.is_error is True):
+    if not (rows.to_string(row.subtype).startswith("error") or row.is_error is True):
         return None
     lines = [line for line in row.errors if isinstance(line, str) and line] if isinstance(row.errors, list) else []
-    return "; ".join(lines) or string(row.error) or string(row.result)
+    return "; ".join(lines) or rows.to_string(row.error) or rows.to_string(row.result)
 
 
-def _tokens(message: RowMessage) -> Tokens:
-    return _counts(message.usage, _USAGE)
+def _read_tokens(message: rows.RowMessage) -> Tokens:
+    return _read_counts(message.usage, _USAGE)
 
 
-def _counts(usage: Any, names: tuple[str, ...]) -> Tokens:
-    return Tokens(*(whole(usage.get(name)) for name in names)) if isinstance(usage, dict) else Tokens()
+def _read_counts(usage: Any, names: tuple[str, ...]) -> Tokens:
+    return Tokens(*(rows.to_count(usage.get(name)) for name in names)) if isinstance(usage, dict) else Tokens()
 
 
 SessionFilter = Callable[[SessionMetadata], bool]

@@ -7,30 +7,13 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 
 import msgspec
 
-from serai.agents.drivers.claude.transcripts.files import (
-    INDEX,
-    LONGEST,
-    InvalidSessionFormat,
-    ProjectFolder,
-    ProjectNotFound,
-    Read,
-    SessionNotFound,
-    TranscriptFile,
-    TranscriptRoot,
-    every_line,
-    folder_name,
-    read_summary,
-    real,
-    transcript_root,
-    windows,
-)
+from serai.agents.drivers.claude.transcripts import files as transcript_files
 from serai.agents.drivers.claude.transcripts.metadata import MetadataBuilder, SessionFilter, SessionMetadata
-from serai.agents.drivers.claude.transcripts.rows import SessionEvent, event_of, row_of, string
-from serai.limits import MIB, Limits
+from serai.agents.drivers.claude.transcripts.rows import SessionEvent, parse_event, parse_row, to_string
+from serai.limits import MIB, AgentLimits
 from serai.wire.codec import BAD_INPUT, decode
 
 _KEPT = 20_000  # transcripts of which the metadata is remembered
@@ -45,29 +28,12 @@ class Project(msgspec.Struct, frozen=True):
     sessions: int  # as many as there are files
 
 
-class SessionSummary(msgspec.Struct, frozen=True):
+class TranscriptSummary(msgspec.Struct, frozen=True):
     """A session's metadata, its first events and its last; in a short session these may be the same."""
 
     metadata: SessionMetadata
     head: tuple[SessionEvent, ...]
     tail: tuple[SessionEvent, ...]
-
-
-class ProjectStats(msgspec.Struct, frozen=True):
-    """All sessions of a project together. Of long ones the sums are as a listing has them (see `SessionMetadata.partial`)."""
-
-    project_path: str
-    total_sessions: int
-    active_sessions: int
-    complete_sessions: int
-    error_sessions: int
-    unknown_sessions: int
-    total_cost_usd: float
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    oldest: datetime | None
-    newest: datetime | None
 
 
 class _Index(msgspec.Struct):
@@ -80,7 +46,7 @@ _index: msgspec.json.Decoder[_Index] = msgspec.json.Decoder(_Index)
 Where = str | os.PathLike[str] | Project | None
 
 
-def _nobody(_: str) -> bool:
+def _is_never_live(_: str) -> bool:
     return False
 
 
@@ -96,14 +62,14 @@ class Transcripts:
         root: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] = os.environ,
         *,
-        is_live: Callable[[str], bool] = _nobody,
-        limits: Limits | None = None,
-        read: Read = os.pread,
+        is_live: Callable[[str], bool] = _is_never_live,
+        limits: AgentLimits | None = None,
+        read: transcript_files.Read = os.pread,
     ) -> None:
-        self.root = os.fspath(root) if root else transcript_root(environ)
-        self._root = TranscriptRoot(self.root)
+        self.root = os.fspath(root) if root else transcript_files.find_transcript_root(environ)
+        self._root = transcript_files.TranscriptRoot(self.root)
         self._is_live = is_live
-        self._limit = (limits or Limits()).frame
+        self._limit = (limits or AgentLimits()).frame
         self._read = read
         self._known: dict[str, tuple[tuple[int, int, int], SessionMetadata | None]] = {}
 
@@ -112,9 +78,9 @@ class Transcripts:
     def list_projects(self) -> list[Project]:
         """Those with at least one transcript, the one with the latest change first."""
         found: list[tuple[int, Project]] = []
-        for folder in self._root.folders():
-            files = sorted(folder.files(), key=_modified, reverse=True)
-            sessions = (one for one in map(self._glance, files) if one is not None)
+        for folder in self._root.list_folders():
+            files = sorted(folder.iter_files(), key=_get_modified, reverse=True)
+            sessions = (one for one in map(self._get_summary, files) if one is not None)
             if (latest := next(sessions, None)) is not None:
                 path = latest.project_path or next((one.project_path for one in sessions if one.project_path), "")
                 found.append((files[0].modified, Project(path, folder.path, len(files))))
@@ -122,131 +88,100 @@ class Transcripts:
 
     def list_sessions(self, project: Where) -> list[SessionMetadata]:
         """A project's sessions, or all with None; the newest first by the time they began. What cannot be read is left out."""
-        return self.recent_filtered(project, 0, None)
+        return self.list_recent(project, 0, None)
 
-    def list_sessions_filtered(self, project: Where, keep: SessionFilter | None) -> list[SessionMetadata]:
-        """Those that the filter keeps."""
-        return self.recent_filtered(project, 0, keep)
-
-    def get_recent_sessions(self, project: Where, limit: int) -> list[SessionMetadata]:
-        """The first so many of the list; all with 0."""
-        return self.recent_filtered(project, limit, None)
-
-    def recent_filtered(self, project: Where, limit: int, keep: SessionFilter | None) -> list[SessionMetadata]:
+    def list_recent(self, project: Where, limit: int, keep: SessionFilter | None) -> list[SessionMetadata]:
         """The first so many of those that the filter keeps; all with 0."""
-        folders, path = self._where(project)
-        files = sorted((file for folder in folders for file in folder.files()), key=_modified, reverse=True)
+        folders, path = self._find_folders(project)
+        files = sorted((file for folder in folders for file in folder.iter_files()), key=_get_modified, reverse=True)
         found: list[SessionMetadata] = []
         for file in files:
             # No session began after its file was last changed; so files that were last changed before all that we have began
             # cannot get into the list, and need not be read.
             if 0 < limit <= len(found):
-                found = sorted(found, key=_begun, reverse=True)[:limit]
-                if file.modified / 1e9 < _begun(found[-1]):
+                found = sorted(found, key=_get_start, reverse=True)[:limit]
+                if file.modified / 1e9 < _get_start(found[-1]):
                     break
-            one = self._glance(file)
-            if one is not None and _is_of(one, path) and (keep is None or keep(one)):
+            one = self._get_summary(file)
+            if one is not None and _is_in_project(one, path) and (keep is None or keep(one)):
                 found.append(one)
-        found.sort(key=_begun, reverse=True)
+        found.sort(key=_get_start, reverse=True)
         return found[:limit] if limit > 0 else found
-
-    def project_stats(self, project: Where) -> ProjectStats:
-        """Counts and sums over a project's sessions."""
-        sessions = self.list_sessions(project)
-        path = project.path if isinstance(project, Project) else os.fspath(project or "")
-        if not sessions:
-            raise ProjectNotFound(path)
-        status = [one.status for one in sessions]
-        begun = [one.start_time for one in sessions if one.start_time is not None]
-        return ProjectStats(
-            project_path=path,
-            total_sessions=len(sessions),
-            active_sessions=status.count("active"),
-            complete_sessions=status.count("complete"),
-            error_sessions=status.count("error"),
-            unknown_sessions=status.count(""),
-            total_cost_usd=sum(one.total_cost_usd for one in sessions),
-            input_tokens=sum(one.input_tokens for one in sessions),
-            output_tokens=sum(one.output_tokens for one in sessions),
-            cache_read_tokens=sum(one.cache_read_tokens for one in sessions),
-            oldest=min(begun, default=None),
-            newest=max(begun, default=None),
-        )
 
     # -- one session
 
     def resolve(self, start: str) -> str:
         """The id that begins so."""
-        return self._root.beginning(start)
+        return self._root.resolve_id(start)
 
     def get_session(self, id: str) -> SessionMetadata:
         """A session's metadata, of all of its rows."""
-        file = self._root.file(id)
-        gathering = MetadataBuilder()
+        file = self._root.find_file(id)
+        builder = MetadataBuilder()
         with self._lines(file) as lines:
-            deque(_rows(gathering, lines), maxlen=0)
-        return self._told(file, gathering)
+            deque(_iter_rows(builder, lines), maxlen=0)
+        return self._build_metadata(file, builder)
 
     def get_session_events(self, id: str, offset: int = 0, limit: int = 0) -> list[SessionEvent]:
         """Its events, from the line of that number on (blank lines do not count, broken ones do); all with a limit of 0."""
         found: list[SessionEvent] = []
-        with self._lines(self._root.file(id)) as lines:
+        with self._lines(self._root.find_file(id)) as lines:
             for number, line in enumerate(lines):
-                if number >= offset and line is not None and (event := event_of(line)):
+                if number >= offset and line is not None and (event := parse_event(line)):
                     found.append(event)
                     if 0 < limit <= len(found):
                         break
         return found
 
-    def get_session_summary(self, id: str, first_n: int, last_m: int) -> SessionSummary:
+    def get_session_summary(self, id: str, first_n: int, last_m: int) -> TranscriptSummary:
         """Its metadata, its first and its last events; none for a number below 1."""
-        file = self._root.file(id)
-        gathering = MetadataBuilder()
+        file = self._root.find_file(id)
+        builder = MetadataBuilder()
         head: list[bytes] = []
         tail: deque[bytes] = deque(maxlen=max(0, last_m))
         with self._lines(file) as lines:
-            for line in _rows(gathering, lines):
+            for line in _iter_rows(builder, lines):
                 if len(head) < first_n:
                     head.append(line)
                 tail.append(line)
-        return SessionSummary(self._told(file, gathering), tuple(_events(head)), tuple(_events(tail)))
+        return TranscriptSummary(self._build_metadata(file, builder), tuple(_iter_events(head)), tuple(_iter_events(tail)))
 
     @contextmanager
-    def _lines(self, file: TranscriptFile) -> Iterator[Iterator[bytes | None]]:
+    def _lines(self, file: transcript_files.TranscriptFile) -> Iterator[Iterator[bytes | None]]:
         try:
-            descriptor = file.opened()
+            descriptor = file.open()
         except FileNotFoundError:
-            raise SessionNotFound(file.id) from None
+            raise transcript_files.SessionNotFound(file.id) from None
         except OSError as error:
-            raise InvalidSessionFormat(file.path, error.strerror or str(error)) from None
+            raise transcript_files.InvalidSessionFormat(file.path, error.strerror or str(error)) from None
         try:
-            yield every_line(descriptor, self._limit, self._read)
+            yield transcript_files.iter_lines(descriptor, self._limit, self._read)
         except OSError as error:
-            raise InvalidSessionFormat(file.path, error.strerror or str(error)) from None
+            raise transcript_files.InvalidSessionFormat(file.path, error.strerror or str(error)) from None
         finally:
             os.close(descriptor)
 
-    def _told(self, file: TranscriptFile, gathering: MetadataBuilder) -> SessionMetadata:
-        if not gathering.rows and self._look(file) is None:
-            raise InvalidSessionFormat(file.path, "none of its lines is a row of one")
-        return self._metadata(file, gathering, live=self._is_live(file.id))
+    def _build_metadata(self, file: transcript_files.TranscriptFile, builder: MetadataBuilder) -> SessionMetadata:
+        if not builder.rows and self._read_summary(file) is None:
+            raise transcript_files.InvalidSessionFormat(file.path, "none of its lines is a row of one")
+        return self._to_metadata(file, builder, live=self._is_live(file.id))
 
     # -- what listings need
 
-    def _where(self, project: Where) -> tuple[Sequence[ProjectFolder], str]:
+    def _find_folders(self, project: Where) -> tuple[Sequence[transcript_files.ProjectFolder], str]:
         """The folders to look at, and the project's real path when it matters."""
         if project is None:
-            return self._root.folders(), ""
+            return self._root.list_folders(), ""
         if isinstance(project, Project):
-            return [folder for folder in self._root.folders() if folder.path == project.folder], ""
-        path = real(project)
-        return self._root.of(path), path
+            return [folder for folder in self._root.list_folders() if folder.path == project.folder], ""
+        path = transcript_files.resolve_path(project)
+        return self._root.find_folders(path), path
 
-    def _glance(self, file: TranscriptFile) -> SessionMetadata | None:
+    def _get_summary(self, file: transcript_files.TranscriptFile) -> SessionMetadata | None:
         """What both ends of a transcript tell, read once for each change of it; None when it is none."""
         stamp, one = self._known.get(file.path, (None, None))
         if stamp != file.stamp:
-            one = self._look(file)
+            one = self._read_summary(file)
             self._known.pop(file.path, None)
             self._known[file.path] = (file.stamp, one)
             if len(self._known) > _KEPT:
@@ -255,63 +190,67 @@ class Transcripts:
             return msgspec.structs.replace(one, status="active")
         return one
 
-    def _look(self, file: TranscriptFile) -> SessionMetadata | None:
+    def _read_summary(self, file: transcript_files.TranscriptFile) -> SessionMetadata | None:
         try:
-            descriptor = file.opened()
+            descriptor = file.open()
             try:
-                gathering = read_summary(windows(descriptor, self._read))
+                builder = transcript_files.read_summary(transcript_files.read_ends(descriptor, self._read))
             finally:
                 os.close(descriptor)
         except OSError:
             return None
-        if gathering is None or (gathering.aside and not gathering.messages):  # no transcript, or that of a sub-agent
+        if builder is None or (builder.aside and not builder.messages):  # no transcript, or that of a sub-agent
             return None
-        return self._metadata(file, gathering, live=False)
+        return self._to_metadata(file, builder, live=False)
 
-    def _metadata(self, file: TranscriptFile, gathering: MetadataBuilder, *, live: bool) -> SessionMetadata:
+    def _to_metadata(self, file: transcript_files.TranscriptFile, builder: MetadataBuilder, *, live: bool) -> SessionMetadata:
         modified, size, _ = file.stamp
-        one = gathering.metadata(file.id, file=file.path, size=size, modified=modified, live=live)
-        if not one.project_path and (path := self._path_in_index(ProjectFolder(os.path.dirname(file.path)))):
+        one = builder.build(file.id, file=file.path, size=size, modified=modified, live=live)
+        if not one.project_path and (path := self._read_index_path(transcript_files.ProjectFolder(os.path.dirname(file.path)))):
             return msgspec.structs.replace(one, project_path=path)
         return one
 
-    def _path_in_index(self, folder: ProjectFolder) -> str:
+    def _read_index_path(self, folder: transcript_files.ProjectFolder) -> str:
         """The project's path as the folder's index has it (spec agents 4.1)."""
-        index = TranscriptFile(os.path.join(folder.path, INDEX), "", (0, 0, 0))
+        index = transcript_files.TranscriptFile(os.path.join(folder.path, transcript_files.INDEX), "", (0, 0, 0))
         try:
-            descriptor = index.opened()
+            descriptor = index.open()
             try:
-                return string(decode(_index, self._read(descriptor, _INDEX, 0)).originalPath)
+                return to_string(decode(_index, self._read(descriptor, _INDEX, 0)).originalPath)
             finally:
                 os.close(descriptor)
         except (OSError, *BAD_INPUT):
             return ""
 
 
-def _rows(gathering: MetadataBuilder, lines: Iterable[bytes | None]) -> Iterator[bytes]:
-    """The lines that are rows, each told to the gathering."""
+def _iter_rows(builder: MetadataBuilder, lines: Iterable[bytes | None]) -> Iterator[bytes]:
+    """The lines that are rows, each given to the builder."""
     for line in lines:
-        if line is not None and (row := row_of(line)) is not None:
-            gathering.tell(row)
+        if line is not None and (row := parse_row(line)) is not None:
+            builder.add(row)
             yield line
 
 
-def _events(lines: Iterable[bytes]) -> Iterator[SessionEvent]:
-    return (event for line in lines if (event := event_of(line)))
+def _iter_events(lines: Iterable[bytes]) -> Iterator[SessionEvent]:
+    return (event for line in lines if (event := parse_event(line)))
 
 
-def _is_of(one: SessionMetadata, path: str) -> bool:
+def _is_in_project(one: SessionMetadata, path: str) -> bool:
     """Whether it is this project's, and not that of another one whose path makes the same name."""
     if not path or not one.project_path:
         return True
     ours, other = (unicodedata.normalize("NFC", text) for text in (path, one.project_path))
-    return ours == other or folder_name(ours)[:LONGEST] != folder_name(other)[:LONGEST]
+    return (
+        ours == other
+        or transcript_files.to_folder_name(ours)[: transcript_files.LONGEST]
+        != transcript_files.to_folder_name(other)[: transcript_files.LONGEST]
+    )
 
 
-def _begun(one: SessionMetadata) -> float:
+def _get_start(one: SessionMetadata) -> float:
     at = one.start_time or one.end_time
     return at.timestamp() if at else 0.0
 
 
-def _modified(file: TranscriptFile) -> int:
+def _get_modified(file: transcript_files.TranscriptFile) -> int:
     return file.modified

@@ -81,7 +81,7 @@ _message: msgspec.json.Decoder[RowMessage] = msgspec.json.Decoder(RowMessage)
 _string: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
-def row_of(line: bytes) -> TranscriptRow | None:
+def parse_row(line: bytes) -> TranscriptRow | None:
     """The row in a line; None when it is no JSON object, such as one that is still being written (spec agents 7.36)."""
     try:
         return decode(_row, line)
@@ -89,23 +89,23 @@ def row_of(line: bytes) -> TranscriptRow | None:
         return None
 
 
-def message_of(row: TranscriptRow) -> RowMessage:
+def parse_message(row: TranscriptRow) -> RowMessage:
     try:
         return decode(_message, row.message)
     except BAD_INPUT:  # there is none, or it is something else
         return RowMessage()
 
 
-def string(value: object) -> str:
+def to_string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def whole(value: object) -> int:
+def to_count(value: object) -> int:
     """A count, however it was written; 0 for what is none."""
-    return int(amount(value))
+    return int(to_amount(value))
 
 
-def amount(value: object) -> float:
+def to_amount(value: object) -> float:
     """A number that is not below zero, and one that a float holds; else 0."""
     fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**53
     return float(value) if fits else 0.0  # type: ignore[arg-type]
@@ -120,33 +120,33 @@ _WRAPPERS = (
 )  # fmt: skip
 
 
-def text_of(content: object) -> str:
+def extract_text(content: object) -> str:
     """All text of a message's content; a tool's result only when there is nothing else. Thinking is none."""
-    results = (said_text(block.get("content")) for block in _blocks(content) if block.get("type") == "tool_result")
-    return said_text(content) or "".join(results)
+    results = (extract_said_text(block.get("content")) for block in _list_blocks(content) if block.get("type") == "tool_result")
+    return extract_said_text(content) or "".join(results)
 
 
-def said_text(content: object) -> str:
+def extract_said_text(content: object) -> str:
     """What was said: the text blocks one after the other, with nothing between them."""
-    return content if isinstance(content, str) else "".join(_texts(content))
+    return content if isinstance(content, str) else "".join(_list_texts(content))
 
 
-def prompt_text(content: object) -> str:
+def extract_prompt(content: object) -> str:
     """What a person said, without the blocks that an editor or the program itself added; empty when that is all there is."""
     if isinstance(content, str):
         return "" if _is_wrapper(content) else content
-    return "".join(text for text in _texts(content) if not _is_wrapper(text))
+    return "".join(text for text in _list_texts(content) if not _is_wrapper(text))
 
 
 def _is_wrapper(text: str) -> bool:
     return text.lstrip().startswith(_WRAPPERS)
 
 
-def _texts(content: object) -> list[str]:
-    return [string(block.get("text")) for block in _blocks(content) if block.get("type") == "text"]
+def _list_texts(content: object) -> list[str]:
+    return [to_string(block.get("text")) for block in _list_blocks(content) if block.get("type") == "text"]
 
 
-def _blocks(content: object) -> list[dict[str, Any]]:
+def _list_blocks(content: object) -> list[dict[str, Any]]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
@@ -162,24 +162,24 @@ def recover_row(head: bytes) -> tuple[TranscriptRow, str]:
     Somebody who pastes a log begins a session with such a line. It is listed all the same, by the text's beginning.
     """
     fields = {
-        key.decode(errors="replace").strip('"'): _decoded(value) for key, value in scan_head(head).items() if value.startswith(b'"')
+        key.decode(errors="replace").strip('"'): _decode(value) for key, value in scan_head(head).items() if value.startswith(b'"')
     }
     kind, at, cwd, version = (fields.get(key, "") for key in ("type", "timestamp", "cwd", "version"))
     row = TranscriptRow(type=kind, timestamp=at, cwd=cwd, version=version)
     asked = row.type == "queue-operation" or (row.type == "user" and b'"isMeta":true' not in head)
     found = _TEXT.search(head) if asked and b'"tool_result"' not in head else None
-    return row, prompt_text(_unfinished(found[1])) if found else ""
+    return row, extract_prompt(_decode_cut(found[1])) if found else ""
 
 
-def _unfinished(text: bytes) -> str:
+def _decode_cut(text: bytes) -> str:
     """A JSON string that was cut, perhaps in the middle of an escape."""
     for drop in range(_ESCAPE + 1):
-        if decoded := _decoded(b'"' + text[: len(text) - drop] + b'"'):
+        if decoded := _decode(b'"' + text[: len(text) - drop] + b'"'):
             return decoded
     return ""
 
 
-def _decoded(text: bytes) -> str:
+def _decode(text: bytes) -> str:
     try:
         return decode(_string, text)
     except BAD_INPUT:
@@ -189,7 +189,7 @@ def _decoded(text: bytes) -> str:
 _SECOND = 1_000_000_000
 
 
-def moment(ns: int) -> datetime | None:
+def to_datetime(ns: int) -> datetime | None:
     """A time as Python has it; None when there is none, or none that it can hold."""
     try:
         return datetime.fromtimestamp(ns / _SECOND, UTC) if ns else None
@@ -347,12 +347,12 @@ class SessionEvent(msgspec.Struct, frozen=True):
     row: Raw = Raw()
 
 
-def event_of(line: bytes) -> SessionEvent | None:
+def parse_event(line: bytes) -> SessionEvent | None:
     """The event in a line; None when it is no JSON object."""
-    row = row_of(line)
+    row = parse_row(line)
     if row is None:
         return None
-    kind, subtype = string(row.type), string(row.subtype)
+    kind, subtype = to_string(row.type), to_string(row.subtype)
     decoder = _DATA.get(f"{kind}/{subtype}") or _DATA.get(kind)
     data = None
     if decoder is not None:
@@ -360,4 +360,4 @@ def event_of(line: bytes) -> SessionEvent | None:
             data = decode(decoder, line)
         except BAD_INPUT:  # another shape than this type had so far
             pass
-    return SessionEvent(kind, subtype, moment(entries.parse_time(string(row.timestamp))), data, Raw(line))
+    return SessionEvent(kind, subtype, to_datetime(entries.parse_time(to_string(row.timestamp))), data, Raw(line))

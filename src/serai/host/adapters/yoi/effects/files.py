@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import NamedTuple
 
+from serai.atomic_file import write_all
 from serai.dialects.yoi import host_api
 from serai.dialects.yoi.host_api import Entry, FsRequest, HostCallDenied
 from serai.host.adapters.yoi.effects.threads import ThreadCaller
@@ -51,7 +52,7 @@ class OwnFolders(NamedTuple):
     ids: frozenset[tuple[int, int]]
 
     @classmethod
-    def of(cls, folders: Sequence[str]) -> OwnFolders:
+    def from_paths(cls, folders: Sequence[str]) -> OwnFolders:
         found = list(folders)
         for folder in folders:
             with suppress(OSError), os.scandir(folder) as entries:
@@ -65,7 +66,7 @@ class OwnFolders(NamedTuple):
 
     def check(self, found: os.stat_result, asked: FsRequest) -> os.stat_result:
         if (found.st_dev, found.st_ino) in self.ids:
-            raise _ours(asked)
+            raise _build_own_denial(asked)
         return found
 
 
@@ -75,49 +76,49 @@ def perform(grants: Sequence[FsGrant], own: OwnFolders, asked: FsRequest, asker:
     refusal = HostCallDenied(f"host_api.fs {asked.operation} denied: no matching operation grant")
     for grant in grants:
         try:
-            with _parent(grant, own, asked) as (folder, name):
+            with _open_parent(grant, own, asked) as (folder, name):
                 return act(folder, name, _Job(asked, asker, until, own))
         except HostCallDenied as denied:
             refusal = denied
         except OSError as error:
-            refusal = _refusal(asked, error)
+            refusal = _to_denial(asked, error)
     raise refusal
 
 
-def _refusal(asked: FsRequest, error: OSError) -> HostCallDenied:
+def _to_denial(asked: FsRequest, error: OSError) -> HostCallDenied:
     if error.errno == errno.ELOOP:  # it became one since we looked
-        return _symlink(asked)
+        return _build_symlink_denial(asked)
     return HostCallDenied(f"FS {asked.operation} failed: {error.strerror or 'the machine would not do it'}: {asked.path}")
 
 
-def _symlink(asked: FsRequest) -> HostCallDenied:
+def _build_symlink_denial(asked: FsRequest) -> HostCallDenied:
     return HostCallDenied(f"FS path symlink escape is denied: {asked.path}")
 
 
 @contextmanager
-def _parent(grant: FsGrant, own: OwnFolders, asked: FsRequest) -> Iterator[tuple[int, str]]:
+def _open_parent(grant: FsGrant, own: OwnFolders, asked: FsRequest) -> Iterator[tuple[int, str]]:
     """The folder that the path's last component is in, open, and that component's name: `.` for the root itself."""
-    folder = _root(host_api.root_of(grant))
+    folder = _open_root(host_api.normalise_root(grant))
     try:
-        _keep_out(folder, own.paths, asked)
+        _check_reserved(folder, own.paths, asked)
         own.check(os.fstat(folder), asked)
         *above, name = asked.parts or (".",)
         for part in above:
             inner = os.open(part, _LOOK, dir_fd=folder)
             os.close(folder)
             folder = inner
-            if not stat.S_ISDIR(own.check(_followable(os.fstat(folder), asked), asked).st_mode):
+            if not stat.S_ISDIR(own.check(_check_followable(os.fstat(folder), asked), asked).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         yield folder, name
     finally:
         os.close(folder)
 
 
-def _ours(asked: FsRequest) -> HostCallDenied:
+def _build_own_denial(asked: FsRequest) -> HostCallDenied:
     return HostCallDenied(f"FS {asked.operation} denied: Serai's own files are never granted: {asked.path}")
 
 
-def _root(path: str) -> int:
+def _open_root(path: str) -> int:
     """The root, checked at every call: it may have become something else since it was granted."""
     try:
         folder = os.open(path, _LOOK)
@@ -130,43 +131,43 @@ def _root(path: str) -> int:
     raise HostCallDenied(f"FS grant root is {'a symlink' if stat.S_ISLNK(mode) else 'not a directory'}")
 
 
-def _keep_out(root: int, own: Sequence[str], asked: FsRequest) -> None:
+def _check_reserved(root: int, own: Sequence[str], asked: FsRequest) -> None:
     """Two places no grant opens, however wide it is: the kernel's own, and Serai's, where grants and keys are kept.
 
     Below the root nothing is a symlink, so the real path of the target is that of the root and the components.
     """
     there = os.path.join(os.readlink(f"/proc/self/fd/{root}"), *asked.parts)
-    if _inside(there, _KERNEL):
-        raise _kernels(asked)
+    if _is_inside(there, _KERNEL):
+        raise _build_kernel_denial(asked)
     ours = asked.operation == "write" and _OURS in there.split("/")
-    if ours or _inside(there, own):
-        raise _ours(asked)
+    if ours or _is_inside(there, own):
+        raise _build_own_denial(asked)
 
 
-def _kernels(asked: FsRequest) -> HostCallDenied:
+def _build_kernel_denial(asked: FsRequest) -> HostCallDenied:
     return HostCallDenied(f"FS {asked.operation} denied: the kernel's own files are never granted: {asked.path}")
 
 
-def _inside(path: str, folders: Sequence[str]) -> bool:
+def _is_inside(path: str, folders: Sequence[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def _looked(folder: int, name: str, job: _Job) -> os.stat_result:
+def _stat_leaf(folder: int, name: str, job: _Job) -> os.stat_result:
     """What the leaf is, without opening it: to open a device may do something."""
-    return job.own.check(_followable(os.stat(name, dir_fd=folder, follow_symlinks=False), job.asked), job.asked)
+    return job.own.check(_check_followable(os.stat(name, dir_fd=folder, follow_symlinks=False), job.asked), job.asked)
 
 
-def _followable(found: os.stat_result, asked: FsRequest) -> os.stat_result:
+def _check_followable(found: os.stat_result, asked: FsRequest) -> os.stat_result:
     """No symlink, and not on `/proc`, which may be mounted in other places too."""
     if stat.S_ISLNK(found.st_mode):
-        raise _symlink(asked)
-    if found.st_dev == _proc():
-        raise _kernels(asked)
+        raise _build_symlink_denial(asked)
+    if found.st_dev == _get_proc_device():
+        raise _build_kernel_denial(asked)
     return found
 
 
 @cache
-def _proc() -> int:
+def _get_proc_device() -> int:
     """The number of that file system, which is one wherever it is mounted."""
     return os.stat("/proc").st_dev
 
@@ -174,7 +175,7 @@ def _proc() -> int:
 def _read(folder: int, name: str, job: _Job) -> str:
     asked = job.asked
     trouble = HostCallDenied(f"FS read target is not a regular file: {asked.path}")
-    if not stat.S_ISREG(_looked(folder, name, job).st_mode):
+    if not stat.S_ISREG(_stat_leaf(folder, name, job).st_mode):
         raise trouble
     file = os.open(name, _READ, dir_fd=folder)
     try:
@@ -187,34 +188,36 @@ def _read(folder: int, name: str, job: _Job) -> str:
             data += part
     finally:
         os.close(file)
-    return host_api.read(asked, data)
+    return host_api.answer_read(asked, data)
 
 
 def _list(folder: int, name: str, job: _Job) -> str:
     asked = job.asked
-    if not stat.S_ISDIR(_looked(folder, name, job).st_mode):
+    if not stat.S_ISDIR(_stat_leaf(folder, name, job).st_mode):
         raise HostCallDenied(f"FS list target is not a directory: {asked.path}")
     opened = os.open(name, _READ | os.O_DIRECTORY, dir_fd=folder)
     try:
         with os.scandir(opened) as entries:
             # the first by name, however many there are, and no more of them in memory
             first = heapq.nsmallest(
-                host_api.ENTRIES + 1, _while_wanted(entries, job.asker), key=lambda entry: os.fsencode(entry.name)
+                host_api.ENTRIES + 1, _iter_while_wanted(entries, job.asker), key=lambda entry: os.fsencode(entry.name)
             )
-            shown = [Entry(os.fsencode(entry.name).decode(errors="replace"), _kind(entry)) for entry in first[: host_api.ENTRIES]]
+            shown = [
+                Entry(os.fsencode(entry.name).decode(errors="replace"), _get_kind(entry)) for entry in first[: host_api.ENTRIES]
+            ]
     finally:
         os.close(opened)
-    return host_api.listed(asked, shown, len(first) > host_api.ENTRIES)
+    return host_api.answer_list(asked, shown, len(first) > host_api.ENTRIES)
 
 
-def _while_wanted(entries: Iterator[os.DirEntry[str]], asker: ThreadCaller) -> Iterator[os.DirEntry[str]]:
+def _iter_while_wanted(entries: Iterator[os.DirEntry[str]], asker: ThreadCaller) -> Iterator[os.DirEntry[str]]:
     for entry in entries:
         if asker.gone:
             raise HostCallDenied("FS list was given up")
         yield entry
 
 
-def _kind(entry: os.DirEntry[str]) -> str:
+def _get_kind(entry: os.DirEntry[str]) -> str:
     if entry.is_symlink():
         return "symlink"
     if entry.is_dir(follow_symlinks=False):
@@ -227,27 +230,27 @@ def _write(folder: int, name: str, job: _Job) -> str:
     parent = os.open(".", _READ | os.O_DIRECTORY, dir_fd=folder)
     temporary = f".serai-{os.urandom(8).hex()}.tmp"
     try:
-        with _alone(parent, job):
-            mode = _replaceable(parent, name, job)
+        with _lock_folder(parent, job):
+            mode = _check_replaceable(parent, name, job)
             file = os.open(temporary, _NEW, 0o600 if mode is not None else 0o666, dir_fd=parent)
             try:
-                _fill(file, job, mode)
+                _write_content(file, job, mode)
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
-                _forgiving(lambda: os.unlink(temporary, dir_fd=parent))
+                _ignore_os_error(lambda: os.unlink(temporary, dir_fd=parent))
                 raise
             finally:
                 os.close(file)
-            _forgiving(lambda: os.fsync(parent))  # some file systems have no such thing for a folder
+            _ignore_os_error(lambda: os.fsync(parent))  # some file systems have no such thing for a folder
     finally:
         os.close(parent)
-    return host_api.written(job.asked)
+    return host_api.answer_write(job.asked)
 
 
-def _replaceable(parent: int, name: str, job: _Job) -> int | None:
+def _check_replaceable(parent: int, name: str, job: _Job) -> int | None:
     """The mode of the file that is there, None if there is none. What we may not write we do not replace either."""
     try:
-        found = _looked(parent, name, job)
+        found = _stat_leaf(parent, name, job)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
@@ -256,10 +259,8 @@ def _replaceable(parent: int, name: str, job: _Job) -> int | None:
     return stat.S_IMODE(found.st_mode) & 0o777
 
 
-def _fill(file: int, job: _Job, mode: int | None) -> None:
-    rest = memoryview(job.asked.content)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+def _write_content(file: int, job: _Job, mode: int | None) -> None:
+    write_all(file, job.asked.content)
     if mode is not None:
         os.fchmod(file, mode)
     os.fsync(file)
@@ -268,7 +269,7 @@ def _fill(file: int, job: _Job, mode: int | None) -> None:
 
 
 @contextmanager
-def _alone(parent: int, job: _Job) -> Iterator[None]:
+def _lock_folder(parent: int, job: _Job) -> Iterator[None]:
     """One write at a time in a folder, across plugins and processes. Where the file system knows no locks the rename has to do."""
     while True:
         try:
@@ -285,7 +286,7 @@ def _alone(parent: int, job: _Job) -> Iterator[None]:
     yield  # closing the folder lets go of it
 
 
-def _forgiving(act: Callable[[], None]) -> None:
+def _ignore_os_error(act: Callable[[], None]) -> None:
     try:
         act()
     except OSError:

@@ -45,11 +45,11 @@ class WebSocketHandles:
         if self._closed:  # meanwhile
             socket.abort()
             raise HostCallDenied("host_api.websocket is closed: the plugin is being stopped")
-        handle = self._next()
+        handle = self._pick_handle()
         self._open[handle] = (socket, self._clock())
         return handle, socket
 
-    def _next(self) -> int:
+    def _pick_handle(self) -> int:
         while True:
             self._last = self._last + 1 if self._last < _LAST else 1
             if self._last not in self._open:
@@ -69,7 +69,7 @@ class WebSocketHandles:
             await known[0].close(timeout)
         return known is not None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Closes all of them at once; the next is the first again."""
         for socket, _ in self._open.values():
             socket.abort()
@@ -114,8 +114,8 @@ class HostCalls:
         self._network = network or PluginNetwork()
         self._lent = network is not None
         folders = own if own is not None else (serai_paths.config_folder(), serai_paths.state_folder())
-        self._own = files.OwnFolders.of([os.path.realpath(folder) for folder in folders])
-        self._hands = BoundedThreads("host_api.fs")
+        self._own = files.OwnFolders.from_paths([os.path.realpath(folder) for folder in folders])
+        self._threads = BoundedThreads("host_api.fs")
         self._handles = WebSocketHandles(clock)
         self._functions: dict[tuple[str, str], tuple[tuple[type, ...], Callable[..., Awaitable[str]]]] = {
             ("request", "request"): ((str,), self._request),
@@ -133,28 +133,28 @@ class HostCalls:
         found = self._functions.get((interface, function))
         if found is None or [type(arg) for arg in args] != list(found[0]):
             raise HostCallDenied("there is no such host function, or not with such arguments")
-        if reason := authorization.host_api_refusal(self._record, interface):  # type: ignore[arg-type]  # it is one of the table
+        if reason := authorization.find_api_refusal(self._record, interface):  # type: ignore[arg-type]  # it is one of the table
             raise HostCallDenied(reason)
         if remaining <= 0:
             raise HostCallDenied(f"host_api.{interface} timed out: its call has no time left")
         return found[1](*args, remaining)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The store is gone, and its handles with it."""
-        self._handles.forget()
+        self._handles.reset()
 
     async def close(self) -> None:
         """Closes every socket. Idempotent; what still waits in a `recv` is told that it is closed."""
         try:
             await self._handles.close_all(_GOODBYE)
         finally:
-            self._hands.close()
+            self._threads.close()
             if not self._lent:
                 self._network.close()
 
     async def _request(self, text: str, remaining: float) -> str:
         asked = host_api.check_request(self._record, text)
-        private = not self._bounds.deny_private or authorization.private_ok(self._record, "request", asked.url, asked.method)
+        private = not self._bounds.deny_private or authorization.allows_private(self._record, "request", asked.url, asked.method)
         return await exchange(self._network, asked, private=private, within=min(self._bounds.request, remaining))
 
     async def _open(self, text: str, remaining: float) -> str:
@@ -163,32 +163,32 @@ class HostCalls:
         handle, _ = await self._handles.open(
             lambda: dial_checked(self._record, url, bounds=self._bounds, timeout=timeout, network=self._network)
         )
-        return host_api.opened(handle, url)
+        return host_api.answer_open(handle, url)
 
     async def _send(self, handle: int, text: str, remaining: float) -> str:
         socket = self._handles.get(handle)
-        return host_api.sent(await socket.send_text(text, min(host_api.SECONDS, remaining)))
+        return host_api.answer_send(await socket.send_text(text, min(host_api.SECONDS, remaining)))
 
     async def _recv(self, handle: int, milliseconds: int, remaining: float) -> str:
         socket = self._handles.get(handle)
-        return host_api.received(await socket.recv(min(host_api.wait(milliseconds), remaining)))
+        return host_api.answer_recv(await socket.recv(min(host_api.get_recv_timeout(milliseconds), remaining)))
 
     async def _close(self, handle: int, remaining: float) -> str:
         # half of what is left: a peer that does not say good-bye must not be the plugin's end
-        return host_api.closed(await self._handles.close(handle, min(host_api.SECONDS, remaining / 2)))
+        return host_api.answer_close(await self._handles.close(handle, min(host_api.SECONDS, remaining / 2)))
 
     def _read(self, text: str, remaining: float) -> Awaitable[str]:
-        return self._fs("read", text, remaining)
+        return self._run_fs("read", text, remaining)
 
     def _list(self, text: str, remaining: float) -> Awaitable[str]:
-        return self._fs("list", text, remaining)
+        return self._run_fs("list", text, remaining)
 
     def _write(self, text: str, remaining: float) -> Awaitable[str]:
-        return self._fs("write", text, remaining)
+        return self._run_fs("write", text, remaining)
 
-    def _fs(self, operation: Operation, text: str, remaining: float) -> Awaitable[str]:
+    def _run_fs(self, operation: Operation, text: str, remaining: float) -> Awaitable[str]:
         asked = host_api.check_fs(operation, text)
-        grants, own = host_api.granted(self._record, operation), self._own
+        grants, own = host_api.find_grants(self._record, operation), self._own
         until = time.monotonic() + remaining
         late = f"FS {operation} timed out: {asked.path}"
-        return self._hands.begin(lambda asker: files.perform(grants, own, asked, asker, until), remaining, late)
+        return self._threads.submit(lambda asker: files.perform(grants, own, asked, asker, until), remaining, late)

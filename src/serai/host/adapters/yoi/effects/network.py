@@ -17,7 +17,7 @@ from serai.dialects.yoi import host_api
 from serai.dialects.yoi.host_api import HostCallDenied, PreparedRequest
 from serai.host.adapters.yoi.effects.threads import BoundedThreads
 from serai.plugins import targets
-from serai.plugins.targets import Parsed
+from serai.plugins.targets import ParsedUrl
 from serai.plugins.untrusted_text import operator_text
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ class PluginNetwork:
     """How plugins reach the world; both parameters are there for whoever has another world, such as a test."""
 
     def __init__(self, *, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None) -> None:
-        self._resolve = resolve or self._lookup
+        self._resolve = resolve or self._look_up
         self._tls = tls
-        self._hands = BoundedThreads("name lookup")
+        self._threads = BoundedThreads("name lookup")
 
-    async def connect(self, url: Parsed, *, private: bool, within: float) -> Streams:
+    async def connect(self, url: ParsedUrl, *, private: bool, within: float) -> Streams:
         """A connection to one of the host's addresses; `OSError` if none answers, `HostCallDenied` if there is none to try."""
-        addresses = self._allowed(url, await self._addresses(url), private)
+        addresses = self._filter_allowed(url, await self._find_addresses(url), private)
         secure = url.scheme in ("https", "wss")
-        tls = await self._context() if secure else None
+        tls = await self._load_tls_context() if secure else None
         clock = asyncio.get_running_loop().time
         end = clock() + within
         failure: OSError = OSError("no address answered")
@@ -53,26 +53,26 @@ class PluginNetwork:
                     streams = await asyncio.open_connection(
                         address, url.port, ssl=tls, server_hostname=url.bare if secure else None, limit=READ
                     )
-                    _keep_alive(streams[1].get_extra_info("socket"))
+                    _enable_keepalive(streams[1].get_extra_info("socket"))
                     return streams
             except OSError as error:  # TimeoutError and ssl.SSLError are some
                 failure = error
         raise failure
 
-    async def _addresses(self, url: Parsed) -> Sequence[str]:
+    async def _find_addresses(self, url: ParsedUrl) -> Sequence[str]:
         host, port = url.bare, url.port or 0
         if targets.is_address(host):
             return [host]
         try:
             found = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:  # a name of too long a label is a UnicodeError
-            raise HostCallDenied(f"DNS lookup failed for {operator_text(host, 120)}: {fault(error)}") from None
+            raise HostCallDenied(f"DNS lookup failed for {operator_text(host, 120)}: {describe_fault(error)}") from None
         if not found:
             raise HostCallDenied(f"DNS lookup for {operator_text(host, 120)} returned no addresses")
         return list(dict.fromkeys(found))
 
     @staticmethod
-    def _allowed(url: Parsed, addresses: Sequence[str], private: bool) -> Sequence[str]:
+    def _filter_allowed(url: ParsedUrl, addresses: Sequence[str], private: bool) -> Sequence[str]:
         allowed = [address for address in addresses if private or not targets.is_private(address)]
         if not allowed:
             raise HostCallDenied(
@@ -81,20 +81,21 @@ class PluginNetwork:
             )
         return allowed[:_ADDRESSES]
 
-    async def _lookup(self, host: str, port: int) -> Sequence[str]:
-        found = await self._hands.begin(lambda _: socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM))
+    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+        found = await self._threads.submit(lambda _: socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM))
         return [str(entry[4][0]) for entry in found]
 
-    async def _context(self) -> ssl.SSLContext:
+    async def _load_tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = await self._hands.begin(lambda _: _trusting())  # it reads the machine's certificates: some 20 ms
+            # It reads the machine's certificates: some 20 ms.
+            self._tls = await self._threads.submit(lambda _: _build_tls_context())
         return self._tls
 
     def close(self) -> None:
-        self._hands.close()
+        self._threads.close()
 
 
-def _keep_alive(connection: socket.socket) -> None:
+def _enable_keepalive(connection: socket.socket) -> None:
     """A peer that vanished without a word is noticed within two minutes: who only listens would wait for it for ever."""
     for level, option, value in (
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -106,13 +107,13 @@ def _keep_alive(connection: socket.socket) -> None:
             connection.setsockopt(level, option, value)
 
 
-def _trusting() -> ssl.SSLContext:
+def _build_tls_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def fault(error: BaseException) -> str:
+def describe_fault(error: BaseException) -> str:
     """What the machine says of it, in one line; paths of the machine are left out."""
     reason = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
     return operator_text(str(reason or error) or type(error).__name__, 200)
@@ -139,28 +140,28 @@ async def _exchange(network: PluginNetwork, asked: PreparedRequest, private: boo
         raise HostCallDenied("host_api.request needs h11: pip install 'serai[wasm]'") from None
     wire = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
     try:
-        request = wire.send(h11.Request(method=asked.method, target=targets.resource(asked.url), headers=asked.head())) or b""
+        request = wire.send(h11.Request(method=asked.method, target=targets.get_resource(asked.url), headers=asked.head())) or b""
         request += (wire.send(h11.Data(data=asked.body)) or b"") if asked.body else b""
         wire.send(h11.EndOfMessage())
     except h11.LocalProtocolError as error:  # the checks have let something through that is no HTTP
-        raise HostCallDenied(f"request to {asked.url.safe} failed: {fault(error)}") from None
+        raise HostCallDenied(f"request to {asked.url.safe} failed: {describe_fault(error)}") from None
     writer = None
     try:
         reader, writer = await network.connect(asked.url, private=private, within=within)
         writer.write(request)  # at most some 100 KiB, so nobody waits for it to be read: the answer may come first
-        head = await _head(wire, reader)
-        body = await _body(wire, reader)
+        head = await _read_head(wire, reader)
+        body = await _read_body(wire, reader)
     except TimeoutError:
         raise
     except (OSError, h11.RemoteProtocolError) as error:
-        raise HostCallDenied(f"request to {asked.url.safe} failed: {fault(error)}") from None
+        raise HostCallDenied(f"request to {asked.url.safe} failed: {describe_fault(error)}") from None
     finally:
         if writer is not None:
             writer.transport.abort()  # at once: what is left of an endless answer is nobody's
-    return host_api.answer(head.status_code, [(bytes(name), bytes(value)) for name, value in head.headers], body)
+    return host_api.answer_request(head.status_code, [(bytes(name), bytes(value)) for name, value in head.headers], body)
 
 
-async def _event(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Event | type[h11.PAUSED]:
+async def _read_event(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Event | type[h11.PAUSED]:
     import h11
 
     while True:
@@ -171,11 +172,11 @@ async def _event(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Even
         wire.receive_data(await reader.read(_PART))
 
 
-async def _head(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Response:
+async def _read_head(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Response:
     import h11
 
     for _ in range(_INTERIM + 1):
-        event = await _event(wire, reader)
+        event = await _read_event(wire, reader)
         if isinstance(event, h11.Response):
             return event
         if not isinstance(event, h11.InformationalResponse):
@@ -183,19 +184,19 @@ async def _head(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Respo
     raise OSError(f"no response, or more than {_INTERIM} interim ones")
 
 
-async def _body(wire: h11.Connection, reader: asyncio.StreamReader) -> bytes:
+async def _read_body(wire: h11.Connection, reader: asyncio.StreamReader) -> bytes:
     """What is given of the body and one byte more, if there is more."""
     import h11
 
     body = bytearray()
     try:
         while len(body) <= host_api.RESPONSE:
-            event = await _event(wire, reader)
+            event = await _read_event(wire, reader)
             if not isinstance(event, h11.Data):
                 break
             body += event.data
     except TimeoutError:
         raise
     except (OSError, h11.RemoteProtocolError) as error:
-        raise HostCallDenied(f"request response read failed: {fault(error)}") from None
+        raise HostCallDenied(f"request response read failed: {describe_fault(error)}") from None
     return bytes(body[: host_api.RESPONSE + 1])

@@ -40,15 +40,15 @@ class BoundedThreads:
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
         self._closed = False
 
-    def begin(self, work: Callable[[ThreadCaller], T], within: float | None = None, late: str = "") -> asyncio.Future[T]:
+    def submit(self, work: Callable[[ThreadCaller], T], within: float | None = None, late: str = "") -> asyncio.Future[T]:
         """The work's result, or `HostCallDenied` with `late`. Who cancels it goes at once; the thread comes back when it can."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         asker = ThreadCaller()
-        hand = self._hand()
+        hand = self._take_thread()
 
-        def done(result: Any, error: BaseException | None) -> None:
-            self._back(hand)
+        def finish(result: Any, error: BaseException | None) -> None:
+            self._return_thread(hand)
             if future.done():
                 return
             if error is None:
@@ -62,15 +62,15 @@ class BoundedThreads:
                 result = work(asker)
             except BaseException as caught:  # it is the asker's
                 error = caught
-            loop.call_soon_threadsafe(done, result, error)
+            loop.call_soon_threadsafe(finish, result, error)
 
         future.add_done_callback(asker.leave)
         if within is not None:
-            asker.timer = loop.call_later(within, _too_late, future, late)
+            asker.timer = loop.call_later(within, _expire, future, late)
         hand.put(run)
         return future
 
-    def _hand(self) -> SimpleQueue[Callable[[], None] | None]:
+    def _take_thread(self) -> SimpleQueue[Callable[[], None] | None]:
         if self._idle:
             return self._idle.pop()
         if self._closed or self._count >= self._most:
@@ -80,7 +80,7 @@ class BoundedThreads:
         threading.Thread(target=_serve, args=(hand,), name=f"serai-{self._name}", daemon=True).start()
         return hand
 
-    def _back(self, hand: SimpleQueue[Callable[[], None] | None]) -> None:
+    def _return_thread(self, hand: SimpleQueue[Callable[[], None] | None]) -> None:
         if self._closed:
             hand.put(None)
         else:
@@ -93,7 +93,7 @@ class BoundedThreads:
             self._idle.pop().put(None)
 
 
-def _too_late(future: asyncio.Future[Any], why: str) -> None:
+def _expire(future: asyncio.Future[Any], why: str) -> None:
     if not future.done():
         future.set_exception(HostCallDenied(why))
 

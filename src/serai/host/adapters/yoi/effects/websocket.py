@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from serai.dialects.yoi import host_api
 from serai.dialects.yoi.host_api import HostCallDenied
-from serai.host.adapters.yoi.effects.network import PluginNetwork, Streams, fault
+from serai.host.adapters.yoi.effects.network import PluginNetwork, Streams, describe_fault
 from serai.plugins import authorization, targets
 from serai.plugins.untrusted_text import operator_text
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from serai.plugins.bounds import Bounds
     from serai.plugins.grants import ResolvedPlugin
-    from serai.plugins.targets import Parsed
+    from serai.plugins.targets import ParsedUrl
 
 _READ = 4 * 1024  # bytes at once: a flood of empty frames is 2000 of them, and the others' turn comes after
 
@@ -35,15 +35,15 @@ async def dial(
     record: ResolvedPlugin, url: str, *, bounds: Bounds, timeout: float = host_api.SECONDS, network: PluginNetwork | None = None
 ) -> PluginWebSocket:
     """A connection for the host's own use: the same checks as `open` has for its URL."""
-    if reason := authorization.host_api_refusal(record, "websocket"):
+    if reason := authorization.find_api_refusal(record, "websocket"):
         raise HostCallDenied(reason)
     return await dial_checked(record, host_api.check_url(record, url), bounds=bounds, timeout=timeout, network=network)
 
 
 async def dial_checked(
-    record: ResolvedPlugin, url: Parsed, *, bounds: Bounds, timeout: float, network: PluginNetwork | None = None
+    record: ResolvedPlugin, url: ParsedUrl, *, bounds: Bounds, timeout: float, network: PluginNetwork | None = None
 ) -> PluginWebSocket:
-    private = not bounds.deny_private or authorization.private_ok(record, "websocket", url)
+    private = not bounds.deny_private or authorization.allows_private(record, "websocket", url)
     used = network or PluginNetwork()
     try:
         async with asyncio.timeout(timeout):
@@ -55,35 +55,35 @@ async def dial_checked(
             used.close()
 
 
-async def _open(network: PluginNetwork, url: Parsed, private: bool, within: float) -> PluginWebSocket:
+async def _open(network: PluginNetwork, url: ParsedUrl, private: bool, within: float) -> PluginWebSocket:
     try:
         from websockets.client import ClientProtocol
         from websockets.uri import WebSocketURI
     except ImportError:
         raise HostCallDenied("host_api.websocket needs websockets: pip install 'serai[wasm]'") from None
-    path, _, query = targets.resource(url).partition("?")
+    path, _, query = targets.get_resource(url).partition("?")
     place = WebSocketURI(url.scheme == "wss", url.host, url.port or 0, path, query)
     # No extension: nothing comes compressed. What plugins say is in nobody's log.
     silent = logging.Logger("serai-websocket", logging.CRITICAL + 1)  # noqa: LOG001  (nobody can switch it on)
     wire = ClientProtocol(place, max_size=(host_api.MESSAGE, host_api.FRAME), logger=silent)
     request = wire.connect()
     del request.headers["Host"]
-    request.headers["Host"], request.headers["User-Agent"] = targets.authority(url), host_api.WEBSOCKET_AGENT
+    request.headers["Host"], request.headers["User-Agent"] = targets.get_authority(url), host_api.WEBSOCKET_AGENT
     try:
         streams = await network.connect(url, private=private, within=within)
     except TimeoutError:
         raise
     except OSError as error:
-        raise HostCallDenied(f"WebSocket open to {url.safe} failed: {fault(error)}") from None
+        raise HostCallDenied(f"WebSocket open to {url.safe} failed: {describe_fault(error)}") from None
     socket = PluginWebSocket(wire, streams, url)
     try:
         wire.send_request(request)
-        failure = await socket.shake()
+        failure = await socket.do_handshake()
     except TimeoutError:
         socket.abort()
         raise
     except OSError as error:
-        failure = fault(error)
+        failure = describe_fault(error)
     except BaseException:
         socket.abort()
         raise
@@ -96,7 +96,7 @@ async def _open(network: PluginNetwork, url: Parsed, private: bool, within: floa
 class PluginWebSocket:
     """An open connection. `recv` and `close` are cancellable at any moment; nothing is lost by it but the wait."""
 
-    def __init__(self, wire: ClientProtocol, streams: Streams, url: Parsed) -> None:
+    def __init__(self, wire: ClientProtocol, streams: Streams, url: ParsedUrl) -> None:
         self.url = url
         self._wire = wire
         self._reader, self._writer = streams
@@ -107,7 +107,7 @@ class PluginWebSocket:
         self._over = ""  # why it is closed; "closed" is the peer's or our own good-bye
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         return not self._over
 
     async def send_text(self, text: str, timeout: float = host_api.SECONDS) -> int:
@@ -124,7 +124,7 @@ class PluginWebSocket:
         except TimeoutError:
             raise self._fail("WebSocket send timed out") from None  # half a frame may be out: nothing can follow it
         except (OSError, InvalidState) as error:
-            raise self._fail(f"WebSocket send failed: {fault(error)}") from None
+            raise self._fail(f"WebSocket send failed: {describe_fault(error)}") from None
         except asyncio.CancelledError:
             self._end("its send was given up")
             raise
@@ -141,7 +141,7 @@ class PluginWebSocket:
         except TimeoutError:
             raise ReceiveTimeout from None
         except OSError as error:
-            raise self._fail(f"WebSocket receive failed: {fault(error)}") from None
+            raise self._fail(f"WebSocket receive failed: {describe_fault(error)}") from None
         finally:
             self._reading = False
 
@@ -153,13 +153,13 @@ class PluginWebSocket:
             while self._frames:
                 frame = self._frames.popleft()
                 if frame.opcode is Opcode.CLOSE:
-                    await self._farewell()
+                    await self._answer_close()
                     return None
                 if frame.opcode in (Opcode.PING, Opcode.PONG) or not (frame.data or frame.fin):  # an empty part says nothing either
                     controls += 1
                     if controls > host_api.CONTROLS:
                         raise self._fail("WebSocket receive exceeded bounded control-frame budget")
-                if frame.opcode not in (Opcode.PING, Opcode.PONG) and (text := self._joined(frame)) is not None:
+                if frame.opcode not in (Opcode.PING, Opcode.PONG) and (text := self._join_frame(frame)) is not None:
                     return text
             if self._over:
                 if self._over == "closed":
@@ -167,12 +167,12 @@ class PluginWebSocket:
                 raise HostCallDenied(f"WebSocket receive failed: {self._over}")
             if self._wire.parser_exc is not None:
                 raise self._fail(f"WebSocket receive failed: {operator_text(str(self._wire.parser_exc), 200)}")
-            await self._pong()
+            await self._flush_pongs()
             await self.feed()
-            self.keep()
+            self.collect_frames()
             self._push()
 
-    async def _pong(self) -> None:
+    async def _flush_pongs(self) -> None:
         """Before more is read: a peer that asks and does not listen must not fill our memory."""
         try:
             async with asyncio.timeout(host_api.SECONDS):
@@ -180,7 +180,7 @@ class PluginWebSocket:
         except TimeoutError:
             raise self._fail("WebSocket pong timed out") from None
 
-    def _joined(self, frame: Frame) -> str | None:
+    def _join_frame(self, frame: Frame) -> str | None:
         """A message's text when this was the last of it."""
         from websockets.frames import Opcode
 
@@ -198,12 +198,12 @@ class PluginWebSocket:
         except UnicodeDecodeError:
             raise self._fail("WebSocket receive failed: the text is not UTF-8") from None
 
-    async def shake(self) -> str:
+    async def do_handshake(self) -> str:
         """The opening handshake; what is wrong with it. A redirect is, too: it is not followed."""
         while not self._wire.events and self._wire.handshake_exc is None:
             await self.flush()
             await self.feed()
-        self.keep()  # frames may have come right behind the response
+        self.collect_frames()  # frames may have come right behind the response
         return operator_text(str(self._wire.handshake_exc), 200) if self._wire.handshake_exc is not None else ""
 
     async def feed(self) -> None:
@@ -215,7 +215,7 @@ class PluginWebSocket:
         else:
             self._wire.receive_eof()
 
-    def keep(self) -> None:
+    def collect_frames(self) -> None:
         from websockets.frames import Frame
 
         self._frames.extend(event for event in self._wire.events_received() if isinstance(event, Frame))
@@ -230,7 +230,7 @@ class PluginWebSocket:
         self._push()
         await self._writer.drain()
 
-    async def _farewell(self) -> None:
+    async def _answer_close(self) -> None:
         """The peer said good-bye; our answer is on its way or never will be."""
         try:
             async with asyncio.timeout(1.0):

@@ -49,7 +49,7 @@ class DirectCalls:
         self._most = most
         self._ffi = ffi
         self._val = val = ffi.wasmtime_component_val_t
-        self._string = _string_kind()
+        self._string = _get_string_kind()
         self._callbacks: list[Any] = []  # for the life of the process: the linker has pointers to them
 
         class Text(ctypes.Structure):
@@ -114,9 +114,9 @@ class DirectCalls:
                     ctypes.byref(result.of.string), len(said), ctypes.cast(ctypes.c_char_p(said), pointer)
                 )  # what it owns must be its own
             except WasmtimeError as error:
-                return _pointer(error)
+                return _to_pointer(error)
             except BaseException as error:  # nothing of Python's may go through C
-                return _pointer(WasmtimeError(f"host function failed: {error!r}"))
+                return _to_pointer(WasmtimeError(f"host function failed: {error!r}"))
             return 0
 
         callback = ffi.wasmtime_component_func_callback_t(answer)
@@ -132,7 +132,7 @@ class DirectCalls:
 _NO_FINALIZER = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
 
 
-def _pointer(error: WasmtimeError) -> int:
+def _to_pointer(error: WasmtimeError) -> int:
     return ctypes.cast(error._consume(), ctypes.c_void_p).value or 0
 
 
@@ -155,14 +155,14 @@ def choose_calls(most: int) -> DirectCalls | PublicCalls:
             and len(found._wasmtime_component_linker_instance_add_func.argtypes) == 6
             and len(found._wasm_byte_vec_new.argtypes) == 3
             and found._wasmtime_component_val_delete.restype is None
-            and _string_kind() == 12
+            and _get_string_kind() == 12
         )
         return DirectCalls(most, found) if as_expected else PublicCalls(most)
     except (ImportError, AttributeError, TypeError):
         return PublicCalls(most)
 
 
-def _string_kind() -> int:
+def _get_string_kind() -> int:
     from wasmtime import _ffi
 
     return int(_ffi.WASMTIME_COMPONENT_STRING.value)
@@ -190,7 +190,7 @@ class ComponentRejected(Exception):
 def check(engine: Engine, component: Component, world: str) -> list[str]:
     """Which of the host's interfaces it imports. Further exports are nobody's business."""
     kind = component.type
-    imports = [_import(engine, name, item) for name, item in kind.imports(engine).items()]
+    imports = [_check_import(engine, name, item) for name, item in kind.imports(engine).items()]
     exports: dict[str, Any] = kind.exports(engine)
     for name, texts in WORLDS[world].items():
         item = exports.get(name)
@@ -203,13 +203,13 @@ def check(engine: Engine, component: Component, world: str) -> list[str]:
     return sorted(imports)
 
 
-def _import(engine: Engine, name: str, item: Any) -> str:
+def _check_import(engine: Engine, name: str, item: Any) -> str:
     interface = name[len(PREFIX) : -len(SUFFIX)] if name.startswith(PREFIX) and name.endswith(SUFFIX) else ""
     known = HOST.get(interface)
     if known is None:
         why = "no WASI filesystem, ambient network, environment, or other imports are available"
         raise ComponentRejected(f"unsupported component import `{name}`; {why}")
-    exports = getattr(_kind(item), "exports", None)
+    exports = getattr(_get_kind(item), "exports", None)
     if exports is None:
         raise ComponentRejected(f"component is incompatible: its import `{name}` is no interface")
     for function, kind in exports(engine).items():
@@ -224,7 +224,7 @@ def _import(engine: Engine, name: str, item: Any) -> str:
 
 
 def _fits(item: Any, params: tuple[str, ...]) -> bool:
-    found = _kind(item)
+    found = _get_kind(item)
     return (
         isinstance(found, FuncType)
         and [type(kind) for _, kind in found.params] == [_KINDS[param] for param in params]
@@ -232,7 +232,7 @@ def _fits(item: Any, params: tuple[str, ...]) -> bool:
     )
 
 
-def _kind(item: Any) -> Any:
+def _get_kind(item: Any) -> Any:
     """What it is; None for what the library has no name for."""
     try:
         return getattr(item, "ty", item)

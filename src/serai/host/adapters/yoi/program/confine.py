@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from serai.kernel import landlock, seccomp
     from serai.kernel.syscalls import MACHINE, PrctlOption, prctl
-else:  # by its folder (`compiler.command`): a worker loads nothing else of `serai`
+else:  # by its folder (`compiler.build_command`): a worker loads nothing else of `serai`
     from kernel import landlock, seccomp
     from kernel.syscalls import MACHINE, PrctlOption, prctl
 
@@ -72,17 +72,17 @@ def filter_calls(*, compiler: bool = False) -> bool:
     if not seccomp.is_supported():
         return False
     try:
-        seccomp.install_filter(call_filter(compiler=compiler), all_threads=True)
+        seccomp.install_filter(build_call_filter(compiler=compiler), all_threads=True)
     except OSError:
         return False
     return True
 
 
-def call_filter(machine: str = MACHINE, *, compiler: bool) -> bytes:
+def build_call_filter(machine: str = MACHINE, *, compiler: bool) -> bytes:
     by_argument = {
         "ftruncate": ((77, 46), ((0, seccomp.AT_LEAST, 3, "allow", "deny"),)),  # of what it has made itself: 2 is its log
-        "fcntl": ((72, 25), seccomp.one_of(1, _FCNTLS, "deny")),
-        "tgkill": ((234, 131), seccomp.one_of(0, (os.getpid(),), "deny")),  # to abort is to signal oneself
+        "fcntl": ((72, 25), seccomp.build_value_tests(1, _FCNTLS, "deny")),
+        "tgkill": ((234, 131), seccomp.build_value_tests(0, (os.getpid(),), "deny")),  # to abort is to signal oneself
     }
     calls = [(_ALLOWED, "allow")]
     if compiler:  # the flags of clone3 are in memory, where no filter can look: the C library then takes clone

@@ -139,7 +139,7 @@ class _Worker:
         self._way = choose_calls(load["most"])
         self._linker = linker = Linker(engine)
         self._provide(linker)
-        self._ticker = DeadlineThread(engine)
+        self._deadlines = DeadlineThread(engine)
         held = self._confine()
         self._store: Store | None = None
         self._exports: dict[str, Any] = {}
@@ -167,7 +167,7 @@ class _Worker:
             "NPROC": 0,
         }
         held = give_up_files()  # before there is a second thread
-        self._ticker.start()
+        self._deadlines.start()
         held += [name for name, value in limits.items() if set_resource_limit(name, value)]
         if filter_calls():
             held.append("seccomp")
@@ -195,14 +195,14 @@ class _Worker:
                         try:
                             self._instantiate(frame["time"])
                         finally:
-                            self._ticker.end()
+                            self._deadlines.end()
                     wire.write('{"type":"ready"}\n')
                     continue
                 text, size = self._run(frame["export"], frame["args"], frame["time"])
             except WasmtimeError as error:
-                self._failed(number, str(error))
+                self._report_trap(number, str(error))
             except Exception as error:  # such as no memory left for the text
-                self._failed(number, repr(error))
+                self._report_trap(number, repr(error))
             else:
                 if size:
                     wire.write(f'{{"type":"big","id":{number},"size":{size}}}\n')
@@ -217,7 +217,7 @@ class _Worker:
                 self._begin(self._store, seconds)
             return self._exports[export](args)  # type: ignore[no-any-return]
         finally:
-            self._ticker.end()
+            self._deadlines.end()
             if self._fresh:
                 self._drop()
 
@@ -225,7 +225,7 @@ class _Worker:
         """Before instantiation, where core start functions run, and before every call (spec yoi 21.29)."""
         if self._bounds["fuel"]:
             store.set_fuel(self._bounds["fuel"])
-        self._ticker.begin(store, seconds)
+        self._deadlines.begin(store, seconds)
 
     def _instantiate(self, seconds: float) -> None:
         bounds = self._bounds
@@ -250,7 +250,7 @@ class _Worker:
     def _ask(self, interface: str, function: str, args: Any) -> str:
         """A host function: the parent does it. Only `WasmtimeError` comes out of here: no other exception crosses wasmtime."""
         try:
-            reply = self._asked_of_parent(interface, function, args)
+            reply = self._ask_parent(interface, function, args)
         except BaseException as error:
             raise WasmtimeError(f"host function failed: {error!r}") from None
         text = reply.get("text")
@@ -259,7 +259,7 @@ class _Worker:
         self._kind = "denied"
         raise WasmtimeError(str(reply.get("denied", "the host broke off")))
 
-    def _asked_of_parent(self, interface: str, function: str, args: Any) -> dict[str, Any]:
+    def _ask_parent(self, interface: str, function: str, args: Any) -> dict[str, Any]:
         if sum(len(arg) for arg in args if type(arg) is str) > _ARGUMENTS:
             return {"denied": "plugin host API argument is too large"}
         self._asked += 1
@@ -269,12 +269,12 @@ class _Worker:
         reply = self._wire.read()
         return reply if reply.get("n") == self._asked else {}
 
-    def _failed(self, number: int, text: str) -> None:
-        kind = self._kind or _kind(text)
-        self._wire.write(f'{{"type":"trap","id":{number},"kind":"{kind}","text":{quoted(_brief(text))}}}\n')
+    def _report_trap(self, number: int, text: str) -> None:
+        kind = self._kind or _classify_trap(text)
+        self._wire.write(f'{{"type":"trap","id":{number},"kind":"{kind}","text":{quoted(_extract_cause(text))}}}\n')
 
 
-def _kind(text: str) -> str:
+def _classify_trap(text: str) -> str:
     for words, kind in (
         ("wasm trap: interrupt", "timeout"),
         ("all fuel consumed", "fuel"),
@@ -288,7 +288,7 @@ def _kind(text: str) -> str:
     return "trap"
 
 
-def _brief(text: str) -> str:
+def _extract_cause(text: str) -> str:
     """The cause without the way there: wasmtime tells both."""
     cause = text.rpartition("Caused by:")[2]
     lines = [line.strip() for line in cause.splitlines() if line.strip()]

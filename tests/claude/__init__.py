@@ -1,1 +1,0 @@
-"""Claude Code: its dialect, its driver, its frames as text."""

@@ -1,1 +1,0 @@
-"""How Claude Code is found and started."""

@@ -1,1 +1,0 @@
-"""Tests of MCP: the dialect, the endpoint, and what brings an agent to it."""
