@@ -84,8 +84,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + 2
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was made so far stays until the end: the garbage collector, which some tests call, need not walk ten thousand tests."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """The ten thousand tests stay until the end: the garbage collector, which some tests call, need not walk them."""
+    gc.disable()
+    yield
+    gc.enable()
     gc.collect()
     gc.freeze()
 
