@@ -6,6 +6,7 @@ Every session of an agent starts one and waits for it, so it imports next to not
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import threading
@@ -76,6 +77,9 @@ def _build_error(path: str, why: str) -> PeerGone:
 
 def _bridge(connection: socket.socket) -> None:
     """Until the socket ends, or the agent does and the last answers are out."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # Python notices one that comes right before `recv` only after it
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     over = threading.Event()
 
     def forward_input() -> None:
