@@ -110,10 +110,14 @@ def _split_section(old: str, path: str) -> tuple[str, tuple[Override, ...]]:
         section = catalogue.parse_catalogue(ours, who=path).overrides if mark else ()
     except BadSettings:  # the mark stands in somebody's text
         return old, ()
-    spelt = "\n".join(
-        escape_line(line, spell_toml, is_visible) for line in ours.split("\n")
-    )  # earlier versions wrote them as they are
-    return (mine, section) if mark and spelt == _format_overrides(section) else (old, ())
+    # Earlier versions wrote what cannot be seen as it is, and control characters with small letters.
+    spelt = "\n".join(escape_line(line, spell_toml, is_visible) for line in ours.split("\n"))
+    same = _capitalise_escapes(spelt) == _capitalise_escapes(_format_overrides(section))
+    return (mine, section) if mark and same else (old, ())
+
+
+def _capitalise_escapes(text: str) -> str:
+    return re.sub(r"(?<=\\u)[0-9a-f]{4}", lambda digits: digits[0].upper(), text)
 
 
 def _format_overrides(overrides: Iterable[Override]) -> str:

@@ -197,14 +197,20 @@ def test_a_file_to_which_nothing_can_be_added_stays_as_it_is(tmp_path: Path) -> 
     assert file.read_text() == old
 
 
-def test_a_section_of_an_earlier_version_is_written_anew(tmp_path: Path) -> None:
-    """It has characters as they are that are written as escapes today."""
+@pytest.mark.parametrize(
+    ("name", "now", "earlier"),
+    [("M\u00a01", "\\u00A0", "\u00a0"), ("M\x1b1", "\\u001B", "\\u001b")],
+    ids=["as it is", "in small letters"],
+)
+def test_a_section_of_an_earlier_version_is_written_anew(tmp_path: Path, name: str, now: str, earlier: str) -> None:
+    """It has characters as they are, or in small letters, that are written as escapes in capital letters today."""
     file = tmp_path / "models.toml"
-    write_model_overrides(str(file), [Override("acme/m1", "M\u00a01"), Override("acme/m2", "M 2")])
-    file.write_text(file.read_text().replace("\\u00A0", "\u00a0"))
+    write_model_overrides(str(file), [Override("acme/m1", name), Override("acme/m2", "M 2")])
+    assert now in file.read_text()
+    file.write_text(file.read_text().replace(now, earlier))
     write_model_overrides(str(file), [Override("acme/m1", "Other")])
     assert file.read_text().count("written for a guest") == 1
-    assert "M\u00a01" not in file.read_text()
+    assert earlier not in file.read_text()
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
