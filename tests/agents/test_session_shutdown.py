@@ -103,8 +103,8 @@ async def test_when_the_mark_cannot_be_kept_the_turn_ends_with_that_error(tmp_pa
         raise NotWritten("no space left on device")
 
     async with Session(Scripted(leaves), store=SessionFolder(str(tmp_path)).create("/app")) as there:
-        assert there._keeping is not None
-        there._keeping.aborted = full
+        assert there._persistence is not None
+        there._persistence.aborted = full
         async with asyncio.timeout(5.0):
             with pytest.raises(NotWritten):
                 await there.turn("go")

@@ -1,4 +1,4 @@
-"""The wire to a porter from our side, with a real porter at the other end, and with one that misbehaves."""
+"""The wire to a box server from our side, with a real box server at the other end, and with one that misbehaves."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ async def test_signals_go_to_the_whole_box(control: BoxClient) -> None:
         assert stream.signal_number == signal.SIGTERM
 
 
-# A porter that misbehaves
+# A box server that misbehaves
 
 
 @asynccontextmanager
@@ -409,7 +409,7 @@ async def test_requests_and_answers_are_on_record_and_contents_are_not(server: S
     assert not any(encoded in text for encoded in private)  # neither what goes in nor what a command prints
 
 
-# A porter is in a box, with whoever runs there
+# A box server is in a box, with whoever runs there
 
 
 BAD_ENDS: list[object] = [

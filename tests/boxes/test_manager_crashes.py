@@ -224,7 +224,7 @@ async def test_a_creator_that_dies_before_the_box_is_there_leaves_it_to_the_keep
     assert (harness.tokens, harness.events) == ([], ["box.create", "box.destroy"])
 
 
-# -- the porter -------------------------------------------------------------------------------------------------------------------
+# -- the box server ----------------------------------------------------------------------------------------------------------------
 
 
 async def _wait_until_no_processes(box: Box) -> None:

@@ -134,7 +134,7 @@ async def test_destroy_hooks_run_once_and_when_they_do_the_box_is_gone(harness: 
         before = (harness.folder / "found").read_text().splitlines()
         assert before[0] == "its folder"
         assert {f"/proc/{process.pid}/environ" for process in find_processes(box.generation)} == set(before[1:])
-        assert len(before) >= 2  # its launcher; an ordinary user may not look at its porter
+        assert len(before) >= 2  # its launcher; an ordinary user may not look at its box server
         (harness.folder / "found").unlink()
         await asyncio.gather(boxes.destroy("web"), box.destroy())
         await boxes.destroy("web")

@@ -140,7 +140,7 @@ async def test_closing_waits_for_nobody_for_long(file: str, kept: DecisionStore)
         assert one.ended.done()
         assert (await asyncio.wait_for(deciding, LONG / 2)).by == "withdrawn"
         assert [one.state for one in kept.list_pending()] == ["waiting"]
-    await asyncio.gather(*at._keeping)  # it is settled yet
+    await asyncio.gather(*at._followers)  # it is settled yet
     assert [one.state for one in kept.list_pending(everything=True)] == ["withdrawn"]
 
 
@@ -154,7 +154,7 @@ async def test_a_yes_that_is_not_on_disk_in_time_is_a_no(file: str, kept: Decisi
         at._waiting[0].settle(ApprovalOutcome(decision=Allow(), by="person"))  # as a surface does
         ruling = await asyncio.wait_for(deciding, LONG / 2)
     assert (ruling.allowed, ruling.by, type(ruling.error)) == (False, "not written", NotWritten)
-    await asyncio.gather(*at._keeping)
+    await asyncio.gather(*at._followers)
     assert kept.list_pending() == []
     await at.close()
 
@@ -187,7 +187,7 @@ async def test_an_answer_that_cannot_be_written_down_does_not_run_and_its_row_is
         assert kept.find(one.id).state == "waiting"
     if then == "it is closed":
         await at.close()
-    await asyncio.gather(*at._keeping)
+    await asyncio.gather(*at._followers)
     assert kept.find(one.id).state == "failed"
     with pytest.raises(NoApproval, match="not waiting any more: failed"):
         kept.answer(one.id, Allow(), "somebody")

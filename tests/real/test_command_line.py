@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from serai.agents.drivers.claude import program
+from serai.agents.drivers.claude import installation
+from serai.agents.drivers.claude.installation import VersionCache, find_claude
 from serai.agents.drivers.claude.launch import build_command_line, check_launch
 from serai.agents.drivers.claude.options import ClaudeOptions, build_environment
-from serai.agents.drivers.claude.program import VersionCache, find_program
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Launch
 from tests.support.claude.real_claude import Real
@@ -57,9 +57,9 @@ async def test_every_option_is_known_to_it(real: Real) -> None:
 
 
 async def test_it_tells_the_version_that_is_written_beside_it(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = await find_program(ClaudeOptions(), real.environ, versions=VersionCache())
+    beside = await find_claude(ClaudeOptions(), real.environ, versions=VersionCache())
     assert beside.source == "CLAUDE_CLI_PATH"
-    monkeypatch.setattr(program, "read_recorded_version", lambda _path: "")
-    alone = await find_program(ClaudeOptions(), real.environ, versions=VersionCache())
+    monkeypatch.setattr(installation, "read_recorded_version", lambda _path: "")
+    alone = await find_claude(ClaudeOptions(), real.environ, versions=VersionCache())
     assert alone.version == beside.version
     assert beside.version.startswith("2.")

@@ -128,8 +128,8 @@ class NeedsApproval(NamedTuple):
     call: ToolCall
 
 
-# The same of a call that a driven agent runs itself: deny rules, guards, policy, and no person. What comes back as `Ask` is put to
-# one as an `Approval` with that very call, whose arguments nobody copies: by them it is known that the guards have seen it.
+# The same of a call that a driven agent runs itself: deny rules, guards, policy, and no person. `NeedsApproval` is put to one
+# as an `Approval` with that very call, whose arguments nobody copies: by them it is known that the guards have seen it.
 JudgeCall = Callable[[ToolCall], Awaitable[Allow | Deny | NeedsApproval]]
 
 # Shortens a conversation: what it was, what it shall be.
@@ -141,7 +141,7 @@ class Interceptors(Protocol):
 
     @property
     def hold_text(self) -> bool:
-        """Whether text is kept back until `message` has answered: what is blocked or replaced must never be seen."""
+        """Whether text is kept back until `filter_message` has answered: what is blocked or replaced must never be seen."""
         ...
 
     async def before_step(self, step: int) -> str:

@@ -93,12 +93,12 @@ async def _describe_mock(_: AgentLookup) -> AgentStatus:
 
 
 async def _describe_claude(place: AgentLookup) -> AgentStatus:
+    from serai.agents.drivers.claude.installation import find_claude
     from serai.agents.drivers.claude.options import CAPABILITIES, ClaudeOptions
-    from serai.agents.drivers.claude.program import find_program
 
     configured = read_agent_settings(place.settings).claude.path
     try:
-        found = await find_program(ClaudeOptions(), place.environ, limits=place.limits, configured=configured, probe=True)
+        found = await find_claude(ClaudeOptions(), place.environ, limits=place.limits, configured=configured, probe=True)
     except SeraiError as error:
         return AgentStatus(name="claude", available=False, capabilities=CAPABILITIES, why=error.message, hint=error.hint)
     return AgentStatus(name="claude", path=found.path, version=found.version, source=found.source, capabilities=CAPABILITIES)

@@ -72,7 +72,7 @@ class Session:
         self.driver = driver
         self.limits = limits or AgentLimits()
         self.hub = EventHub(driver.name, driver.session_id, self.limits)
-        self._keeping = SessionPersistence(store, self.hub) if store is not None else None
+        self._persistence = SessionPersistence(store, self.hub) if store is not None else None
         self._playing: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._compacting: asyncio.Task[None] | None = None
@@ -121,8 +121,8 @@ class Session:
             log.error("%s could not be closed within %g s", self.agent, self._patience)
         finally:
             self.hub.close()
-            if self._keeping is not None:
-                self._keeping.close()
+            if self._persistence is not None:
+                self._persistence.close()
 
     async def _cancel_task(self, task: asyncio.Task[None] | None) -> None:
         if task is not None and not task.done():
@@ -231,9 +231,9 @@ class Session:
         self._end_turn(turn, result, error)
 
     def _end_turn(self, turn: Turn, result: TurnResult, error: BaseException | None = None) -> None:
-        if self._keeping is not None and result.status == "cancelled" and turn.outcome is None and turn.marks:
+        if self._persistence is not None and result.status == "cancelled" and turn.outcome is None and turn.marks:
             try:
-                self._keeping.aborted(turn.reason or result.error)
+                self._persistence.aborted(turn.reason or result.error)
             except Exception as failure:  # a full disk
                 error = error or failure
         self.hub.end(turn, result, error)
@@ -276,13 +276,13 @@ class Session:
             turn.prompt = msgspec.structs.replace(turn.prompt, text=f"{turn.prompt.text}\n\n{text}")
             return
         self.driver.steer(text)
-        if self._keeping is not None:
-            self._keeping.steered(text)
+        if self._persistence is not None:
+            self._persistence.steered(text)
 
     def aborted(self, reason: str) -> None:
         """Between two turns: keep that somebody interrupted, for the model to find."""
-        if self._keeping is not None:
-            self._keeping.aborted(reason)
+        if self._persistence is not None:
+            self._persistence.aborted(reason)
 
     async def answer(self, id: str, decision: Decision) -> None:
         """Answer an approval or a question by its id: `NoApproval` when nothing of that id waits."""

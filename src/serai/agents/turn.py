@@ -24,6 +24,8 @@ from serai.model.surface import PacedSurface, Surface
 if TYPE_CHECKING:
     from serai.agents.event_hub import EventHub
 
+log = logging.getLogger("serai.agents")
+
 # Pieces of text that nobody has read yet are joined up to so many characters: longer ones would be copied again and again.
 _JOINED = 4096
 
@@ -241,9 +243,6 @@ class Turn:
 def _wake(waiting: asyncio.Future[None] | None) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
-
-
-log = logging.getLogger("serai.agents")
 
 
 async def run_turn(

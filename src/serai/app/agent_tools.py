@@ -68,7 +68,7 @@ class AgentTools:
         if lock is not None and lock.locked() and decided.call.asker == decided.owner:
             why = f"{decided.call.name} would wait for itself: {decided.owner} answers one call after the other"
             return ToolResult.error(why, code="BUSY")
-        async with _Turn(lock) as turn:
+        async with _CallSlot(lock) as turn:
             host, call = self._host(), decided.call
             tool = host.table.tools.get(call.name)
             owner = "" if tool is None or isinstance(tool.owner, BuiltInOwner) else tool.owner.id
@@ -78,7 +78,7 @@ class AgentTools:
             working = self._run_tool(host, decided, tell, turn)
             return await (self._run_shielded(working) if owner and tool is not None and tool.spec.interrupt == "block" else working)
 
-    async def _run_tool(self, host: Host, decided: CallDecision, tell: ProgressCallback | None, turn: _Turn) -> ToolResult:
+    async def _run_tool(self, host: Host, decided: CallDecision, tell: ProgressCallback | None, turn: _CallSlot) -> ToolResult:
         self._running[number := id(decided.call.arguments)] = decided
 
         def leave() -> None:
@@ -128,7 +128,7 @@ class AgentTools:
         return decided is not None and path in decided.outside
 
 
-class _Turn:
+class _CallSlot:
     """A guest's turn at a call, where it takes one after the other; given back at the end, or before."""
 
     __slots__ = ("_lock",)

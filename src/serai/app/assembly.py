@@ -53,6 +53,8 @@ from serai.wire.plain_process import PlainSpawner
 if TYPE_CHECKING:
     from serai.app.app import App
 
+log = logging.getLogger("serai.app")
+
 
 def open_agent_session(runtime: Runtime, choices: AppOptions, trust: Trust) -> Session:
     """The app hands the same to every agent that is driven; the resident gets what is ours as well."""
@@ -143,9 +145,6 @@ def find_agent_session(agent: str, wanted: str, environ: Mapping[str, str]) -> s
         return Transcripts(environ=environ).resolve(wanted)
     except SeraiError:
         return ""
-
-
-log = logging.getLogger("serai.app")
 
 
 def with_pinned_plugins(settings: Mapping[str, Any], stored: Stored | None) -> Mapping[str, Any]:

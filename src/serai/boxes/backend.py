@@ -38,7 +38,7 @@ class BackendCapabilities:
     ownership: Literal["full", "single"] = "single"  # whether a hook's uid and gid can be honoured
     network: Literal["none", "bridge", "host"] = "host"
     freeze: bool = False
-    dial: bool = True  # whether a port inside the box can be reached through its porter
+    dial: bool = True  # whether a port inside the box can be reached through the box server
     rootfs: bool = False  # whether a base tree can be given
     notes: tuple[str, ...] = ()  # what is missing here and why, one sentence each
 
@@ -92,7 +92,7 @@ class BackendBox(Protocol):
 
     def observe(self) -> BoxObservation: ...
     def get_client(self) -> BoxClient:
-        """Its porter's wire."""
+        """The wire to its box server."""
         ...
 
     async def pause(self) -> None:
@@ -100,7 +100,7 @@ class BackendBox(Protocol):
         ...
 
     async def resume(self, holder: BoxHolder) -> None:
-        """Start it again from its disk; its porter answers on return. It counts as paused until `mark_resumed`."""
+        """Start it again from its disk; the box server answers on return. It counts as paused until `mark_resumed`."""
         ...
 
     def mark_resumed(self) -> None:
@@ -131,7 +131,7 @@ class Backend(Protocol):
         ...
 
     async def provision(self, wanted: BoxSpec, holder: BoxHolder) -> BackendBox:
-        """Start a box; its porter answers on return. A failure leaves nothing behind."""
+        """Start a box; the box server answers on return. A failure leaves nothing behind."""
         ...
 
     async def list(self) -> Sequence[BoxObservation]:

@@ -32,7 +32,7 @@ _KINDS: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
 
 
 class ServerLink:
-    """One connection to a porter. Reading and writing go on side by side; whoever is cancelled in one closes it."""
+    """One connection to a box server. Reading and writing go on side by side; whoever is cancelled in one closes it."""
 
     def __init__(self, who: str, limits: BoxLimits) -> None:
         self.who = who
@@ -185,7 +185,7 @@ def decode_answer(who: str, body: bytes) -> dict[str, Any]:
 
 
 def parse_exit(who: str, told: Any) -> tuple[int, int | None]:
-    """How a command ended: its exit code, -1 with a signal. A porter is in a box, so nothing it says is taken on trust."""
+    """How a command ended: its exit code, -1 with a signal. A box server is in a box, so nothing it says is taken on trust."""
     if isinstance(told, dict):
         code, signal = told.get("exit_code"), told.get("signal")
         if type(code) is int and -1 <= code <= 255 and (signal is None or (type(signal) is int and 0 < signal <= 64)):
@@ -299,7 +299,7 @@ class BoxTerminal(_Conversation):
 
 
 _FRAME_AROUND = 256  # bytes of a frame around its files
-_GRACE = 30.0  # seconds that we wait longer than the porter (spec hooks 4)
+_GRACE = 30.0  # seconds that we wait longer than the box server (spec hooks 4)
 _IDLE = 8  # connections that are kept for the next call
 # What may be a secret: recorded as so many stars.
 _MASKED = ("Content", "init_script", "stdin")
@@ -357,7 +357,7 @@ class FileAttributes:
 
 
 class BoxClient:
-    """The porter at `address`. Any number of calls at once; `close` ends them all."""
+    """The box server at `address`. Any number of calls at once; `close` ends them all."""
 
     def __init__(self, address: str, *, who: str = "", limits: BoxLimits | None = None, tap: WireTap | None = None) -> None:
         self.address = address
@@ -506,7 +506,7 @@ class BoxClient:
         return found
 
     async def signal(self, number: int) -> None:
-        """To all processes of the box but its porter."""
+        """To all processes of the box but its box server."""
         await self._call("signal", {"signal": number}, "box_start")
 
     async def _call(self, verb: str, data: Mapping[str, Any], limit: str, seconds: float | None = -1) -> dict[str, Any]:
@@ -547,7 +547,7 @@ class BoxClient:
             wire = self._idle.pop()
             if wire.usable:
                 return wire
-            wire.close()  # the porter has ended meanwhile: there may be another by now
+            wire.close()  # the box server has ended meanwhile: there may be another by now
         wire = ServerLink(self.who, self.limits)
         try:
             async with self._deadline("box_start"):

@@ -49,6 +49,8 @@ from serai.wire.plain_process import PlainSpawner
 if TYPE_CHECKING:
     from serai.record import Recorder
 
+log = logging.getLogger("serai.boxes")
+
 
 class Box:
     """A handle: any number may exist of one box, also in other processes. `async with` destroys it at the end."""
@@ -79,7 +81,7 @@ class Box:
 
     @property
     def control(self) -> BoxClient:
-        """Its porter's wire, for all that has no method here: streams, terminals, files, ports, signals."""
+        """The wire to its box server, for all that has no method here: streams, terminals, files, ports, signals."""
         halted = self.instance.halted
         if halted:
             verb = {"paused": "resume", "frozen": "thaw"}[halted]
@@ -140,9 +142,6 @@ class Box:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-log = logging.getLogger("serai.boxes")
 
 
 T = TypeVar("T")

@@ -124,7 +124,7 @@ class BoxHolder(Protocol):
     """Starts the launcher of a box."""
 
     async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> HeldBox:
-        """The porter answers on return; `BoxFailed` has the launcher's reason."""
+        """The box server answers on return; `BoxFailed` has the launcher's reason."""
         ...
 
 

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from serai.agents.drivers.claude.installation import ProgramFile, find_claude
 from serai.agents.drivers.claude.options import ClaudeOptions
-from serai.agents.drivers.claude.program import ProgramFile, find_program
 from serai.agents.models.parrot import strip_script
 from serai.app.app import App
 from serai.app.assembly import LATEST
@@ -317,7 +317,7 @@ async def _find_claude(context: DemoContext) -> ProgramFile | None:
     except ImportError:
         return None
     try:
-        return await find_program(ClaudeOptions(), {**os.environ, "SERAI_HOME": context.environ["SERAI_HOME"]}, probe=True)
+        return await find_claude(ClaudeOptions(), {**os.environ, "SERAI_HOME": context.environ["SERAI_HOME"]}, probe=True)
     except SeraiError:
         return None
 

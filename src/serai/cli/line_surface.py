@@ -216,7 +216,7 @@ class LineSurface:
         self._decisions = decisions
         self._limits = limits
         self._color = wants_color() if color is None else color
-        self._turn = asyncio.Lock()  # its waiters have their turn in the order in which they came
+        self._ask_lock = asyncio.Lock()  # its waiters have their turn in the order in which they came
         self._session = ""
         self._several = False  # sessions
 
@@ -251,7 +251,7 @@ class LineSurface:
     async def ask(self, request: approvals.Approval | approvals.Question) -> approvals.Decision:
         if request.session != self._session:
             self._note_session(request.session)
-        async with self._turn:
+        async with self._ask_lock:
             terminal = self._terminal
             if terminal is None or not terminal.foreground:
                 return approvals.Deny(_GONE if terminal is None or terminal.foreground is None else _BACKGROUND)

@@ -25,7 +25,7 @@ from serai.errors import BadSettings, NoGuest
 from serai.paths import absolute_path
 from serai.plain_text import escape_text
 from serai.plugins.grants import FsGrant, Grants, Operation
-from serai.plugins.manifest import SURFACES, HostApi, Permission, PluginManifest, Surface, Target
+from serai.plugins.manifest import SURFACES, ContributionKind, HostApi, Permission, PluginManifest, Target
 from serai.plugins.targets import METHODS
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _parse_target(url: str, schemes: tuple[str, ...], methods: tuple[str, ...]) 
     )
 
 
-def select_surfaces(manifest: PluginManifest, names: Sequence[str]) -> tuple[Surface, ...]:
+def select_surfaces(manifest: PluginManifest, names: Sequence[str]) -> tuple[ContributionKind, ...]:
     """The contributions of `--surface`, in their order; a plugin has to declare them."""
     for name in names:
         if name not in manifest.declared:
@@ -196,7 +196,9 @@ def select_surfaces(manifest: PluginManifest, names: Sequence[str]) -> tuple[Sur
     return tuple(surface for surface in SURFACES if surface in names)
 
 
-def to_grants(manifest: PluginManifest, given: GrantOptions, surfaces: Sequence[Surface], *, identity: str, digest: str) -> Grants:
+def to_grants(
+    manifest: PluginManifest, given: GrantOptions, surfaces: Sequence[ContributionKind], *, identity: str, digest: str
+) -> Grants:
     """All that the manifest requests, less what is for contributions that were not chosen."""
     permissions = tuple(one for one in manifest.permissions if not surfaces or _get_surface(one) in (None, *surfaces))
     if not permissions:  # nothing to bind
@@ -213,7 +215,7 @@ def to_grants(manifest: PluginManifest, given: GrantOptions, surfaces: Sequence[
     )
 
 
-def _get_surface(permission: Permission) -> Surface | None:
+def _get_surface(permission: Permission) -> ContributionKind | None:
     """For which kind of contribution it is; None: for all."""
     match permission.kind:
         case "surface":
@@ -221,7 +223,7 @@ def _get_surface(permission: Permission) -> Surface | None:
         case "tool" | "tool_namespace" | "external_write":
             return "tool"
         case "service" | "ingress":
-            return cast(Surface, permission.kind)
+            return cast(ContributionKind, permission.kind)
     return None
 
 

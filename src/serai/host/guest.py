@@ -31,6 +31,8 @@ from serai.model.tools import ToolCall, ToolResult, ToolSpec
 if TYPE_CHECKING:
     from serai.host.guest_context import GuestContext
 
+log = logging.getLogger("serai.host")
+
 
 class GuestState(StrEnum):
     """The life of a guest."""
@@ -83,8 +85,6 @@ class GuestRun:
 def _do_nothing() -> None:
     """What a life releases that holds no place."""
 
-
-log = logging.getLogger("serai.host")
 
 _NOTHING = Contributions()
 

@@ -47,6 +47,8 @@ from serai.record.recorder import Recorder
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Spawner
 
+log = logging.getLogger("serai.host")
+
 _COMMAND = re.compile(r"/([A-Za-z0-9_-]+)(?:\s+(.*))?", re.DOTALL)
 _WORD = re.compile(r"/(\S+)(?:\s+(.*))?", re.DOTALL)
 
@@ -95,9 +97,6 @@ class GuestProvider:
         async with aclosing(cast("AsyncGenerator[Chunk | Completion, None]", answer)) as pieces:
             async for piece in pieces:
                 yield piece
-
-
-log = logging.getLogger("serai.host")
 
 
 class Options(TypedDict, total=False):
@@ -149,7 +148,7 @@ class Host:
         self._given_spawner = spawner
         self._trusts = trusts
         self._spawner: PlainSpawner | None = None
-        self._hot = HotReload(
+        self._hot_reload = HotReload(
             self._reload,
             lambda text: self.context.notify("warn", text),
             on=watch,
@@ -161,7 +160,7 @@ class Host:
         self.found = DiscoveryResult()
         self._in_order: list[Guest] = []
         self._builder = TableBuilder(self._in_order, built_in, self._built_in_commands, self._remark_shadowed)
-        self._judge = InterceptorChain(self._builder)
+        self._interceptors = InterceptorChain(self._builder)
         self._context: GuestContext | None = None
 
     @classmethod
@@ -229,7 +228,7 @@ class Host:
             self._search_guests()
             for manifest in self.found.guests:
                 self._add(Guest(self._context, manifest, len(self._in_order)))
-            self._hot.watch_others(self.found)
+            self._hot_reload.watch_others(self.found)
             await asyncio.gather(*(guest.start() for guest in self._in_order))
         except BaseException:  # whoever is cancelled here has no `async with` yet that would close
             await self.close()
@@ -243,7 +242,7 @@ class Host:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        await self._hot.close()
+        await self._hot_reload.close()
         await asyncio.gather(*(guest.stop() for guest in self._in_order), return_exceptions=True)
         await asyncio.gather(*self._reloads, return_exceptions=True)
         if self._spawner is not None:
@@ -335,14 +334,14 @@ class Host:
         gone = [guest for guest in concerned if guest.id not in fresh and not self._stays(guest, told)]
         for guest in gone:
             self._remove(guest)
-        self._hot.watch_others(self.found)
+        self._hot_reload.watch_others(self.found)
         works: list[Awaitable[Any]] = [guest.stop() for guest in gone]
         for manifest in fresh.values():
             known = self.guests.get(manifest.id)
             if folders is not None and manifest.folder not in folders and known not in concerned:
                 continue
             if known is not None:
-                self._hot.watch(manifest)
+                self._hot_reload.watch(manifest)
                 works.append(known.reload(manifest, told=told))
             else:
                 guest = Guest(self.context, manifest, 0)
@@ -370,13 +369,13 @@ class Host:
     def _add(self, guest: Guest) -> None:
         self.context.guests[guest.id] = guest
         self._in_order.append(guest)
-        self._hot.watch(guest.manifest)
+        self._hot_reload.watch(guest.manifest)
         self._builder.invalidate()
 
     def _remove(self, guest: Guest) -> None:
         del self.context.guests[guest.id]
         self._in_order.remove(guest)
-        self._hot.forget(guest.manifest.folder)
+        self._hot_reload.forget(guest.manifest.folder)
         self._builder.invalidate()
 
     def _stays(self, guest: Guest, told: bool) -> bool:
@@ -422,7 +421,7 @@ class Host:
         if call.name not in table.tools:
             return self._build_no_tool(call.name)
         if not table.plain or gate is not None:
-            decided = await self._judge.decide(call, gate)
+            decided = await self._interceptors.decide(call, gate)
             if isinstance(decided, ToolResult):
                 return decided
             call = decided
@@ -451,7 +450,7 @@ class Host:
             return result
         if leave is not None:
             leave()
-        return await self._judge.intercept_result(call, result)
+        return await self._interceptors.intercept_result(call, result)
 
     def _build_no_tool(self, name: str) -> ToolResult:
         if why := self._explain_shut():
@@ -462,19 +461,19 @@ class Host:
 
     async def intercept(self, stage: InterceptPoint, subject: Any) -> Refuse | Rewrite | None:
         """What the interceptors of a stage make of this: for whoever runs a model. None: they let it pass unchanged."""
-        return await self._judge.intercept(stage, subject)
+        return await self._interceptors.intercept(stage, subject)
 
     def guards_down(self) -> str:
         """Why nothing may run, or ""."""
-        return self._judge.guards_down()
+        return self._interceptors.guards_down()
 
     def not_guarded(self) -> str:
         """The same, and a guard that was ready and will be back: why nothing may begin."""
-        return self._judge.explain_down()
+        return self._interceptors.explain_down()
 
     def require_guards(self) -> None:
         """Raises `GuardDown` unless every guard is ready: a run does not start before (design rule 8)."""
-        self._judge.require_guards()
+        self._interceptors.require_guards()
 
     # -- commands and shortcuts ---------------------------------------------------------------------------------------------------
 
@@ -493,7 +492,7 @@ class Host:
         owner = self._builder.table.commands.get(name)
         if owner is None:
             raise NoCommand(f"unknown command /{name}")
-        if down := self._judge.explain_down():
+        if down := self._interceptors.explain_down():
             return CommandResult(NoAction(), f"/{name} refused: {down}", "BLOCKED")
         return await owner[0].run_command(name, args.strip())
 
@@ -521,7 +520,7 @@ class Host:
         owner = self._builder.table.shortcuts.get(key)
         if owner is None:
             raise NoCommand(f"no guest has the shortcut {key}")
-        if down := self._judge.explain_down():
+        if down := self._interceptors.explain_down():
             refused = f"shortcut {key} refused: {down}"
             self.context.notify("error", refused)
             return CommandResult(NoAction(), refused, "BLOCKED")

@@ -19,6 +19,8 @@ from serai.model.contributions import Compactor, Contributions, InterceptPoint, 
 from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall, ToolResult
 
+log = logging.getLogger("serai.host")
+
 _ABSENT = "bring the guard back, or let it go on purpose: `serai guest disable NAME`, or take it out of the settings that name it"
 _ROUNDS = 4  # of asking guards again; who still disagrees then never ends
 FinalCheck = Callable[[ToolCall], Awaitable[Decision] | Decision]  # who decides on the final call
@@ -125,9 +127,6 @@ def _replace_arguments(call: ToolCall, arguments: Any) -> ToolCall:
 
 def _to_result(verdict: Refuse) -> ToolResult:
     return ToolResult.error(verdict.reason, code="BLOCKED") if verdict.is_error else ToolResult.of(verdict.reason)
-
-
-log = logging.getLogger("serai.host")
 
 
 class TextHooks:

@@ -1,7 +1,7 @@
 """Filters of system calls: tables of calls become the program that the kernel runs for each call.
 
-Which calls to allow is not decided here: `boxes.programs.confinement` decides for boxes, `host.adapters.yoi.program.confine` for
-the workers of plugins.
+Which calls to allow is not decided here: `boxes.programs.confinement` decides for boxes, and
+`host.adapters.yoi.program.confinement` for the workers of plugins.
 """
 
 from __future__ import annotations

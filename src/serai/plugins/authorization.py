@@ -13,7 +13,7 @@ import msgspec
 
 from serai.plugins import grants, targets
 from serai.plugins.grants import ResolvedPlugin
-from serai.plugins.manifest import HostApi, ManifestError, Permission, PluginManifest, Surface, Target, check
+from serai.plugins.manifest import ContributionKind, HostApi, ManifestError, Permission, PluginManifest, Target, check
 
 _Test = Callable[[Permission], bool]
 
@@ -22,7 +22,7 @@ def find_binding_refusal(record: ResolvedPlugin) -> str:
     return grants.find_binding_fault(record.grants, identity=record.identity, digest=record.digest, version=record.version)
 
 
-def find_surface_refusal(record: ResolvedPlugin, surface: Surface) -> str:
+def find_surface_refusal(record: ResolvedPlugin, surface: ContributionKind) -> str:
     """Whether the person has left it on; asked before any permission (spec yoi 14, 15.2)."""
     return "" if surface in record.enabled_surfaces else f"plugin {surface} surface is not enabled"
 
@@ -116,7 +116,7 @@ def _get_targets(record: ResolvedPlugin, api: HostApi) -> tuple[tuple[Target, ..
     return (record.manifest.websocket, record.grants.websocket) if api == "websocket" else ((), ())
 
 
-def _find_named_refusal(record: ResolvedPlugin, kind: Surface, name: str) -> str:
+def _find_named_refusal(record: ResolvedPlugin, kind: ContributionKind, name: str) -> str:
     return (
         find_binding_refusal(record)
         or _find_missing(record, f"surfaces.{kind} permission", _make_surface_test(kind))
@@ -124,7 +124,7 @@ def _find_named_refusal(record: ResolvedPlugin, kind: Surface, name: str) -> str
     )
 
 
-def _make_surface_test(surface: Surface) -> _Test:
+def _make_surface_test(surface: ContributionKind) -> _Test:
     return lambda held: held.kind == "surface" and held.surface == surface
 
 
@@ -146,7 +146,7 @@ def _holds(permissions: Iterable[Permission], test: _Test) -> bool:
 
 
 _Api = Literal["request", "websocket"]
-_RUN: tuple[Surface, ...] = ("tool", "service", "ingress")  # what has a runtime behaviour
+_RUN: tuple[ContributionKind, ...] = ("tool", "service", "ingress")  # what has a runtime behaviour
 
 
 class RuntimeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

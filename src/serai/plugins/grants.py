@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from serai.plugins.manifest import Permission, PluginManifest, Surface, Target, check_permission, check_targets, is_safe_id
+from serai.plugins.manifest import ContributionKind, Permission, PluginManifest, Target, check_permission, check_targets, is_safe_id
 from serai.plugins.package import Package
 from serai.plugins.targets import format_target
 from serai.plugins.untrusted_text import bound_text, to_display_text, to_json_value
@@ -60,7 +60,7 @@ class Enablement(_Strict, frozen=True, kw_only=True):
     id: str
     version: str = ""
     digest: str = ""
-    surfaces: tuple[Surface, ...] = ()
+    surfaces: tuple[ContributionKind, ...] = ()
     config: Any = None
     grants: Grants = Grants()
 
@@ -75,7 +75,7 @@ class ResolvedPlugin(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     version: str
     manifest: PluginManifest
-    enabled_surfaces: tuple[Surface, ...]  # sorted
+    enabled_surfaces: tuple[ContributionKind, ...]  # sorted
     grants: Grants = Grants()
     config: Any = None
 
@@ -300,7 +300,7 @@ def propose_enablement(
     request: tuple[Target, ...] | None = None,
     websocket: tuple[Target, ...] | None = None,
     fs: tuple[FsGrant, ...] = (),
-    surfaces: tuple[Surface, ...] = (),
+    surfaces: tuple[ContributionKind, ...] = (),
     config: Any = None,
 ) -> Enablement:
     """An enablement pinned to these very contents: all that is asked for, its own targets unless others are given, no folder."""

@@ -97,9 +97,9 @@ TIMEOUT_MOST = 60_000  # milliseconds that a tool may ask for
 TOOL = "yoi:plugin/tool@1.0.0"
 INSTANCE = "yoi:plugin/instance@1.0.0"
 
-Surface = Literal["hook", "tool", "service", "ingress", "wasm"]  # the TOML key keeps yoi's name for contributions
+ContributionKind = Literal["hook", "tool", "service", "ingress", "wasm"]  # the TOML key keeps yoi's name for contributions
 HostApi = Literal["request", "websocket", "fs"]
-SURFACES: tuple[Surface, ...] = ("hook", "tool", "service", "ingress", "wasm")
+SURFACES: tuple[ContributionKind, ...] = ("hook", "tool", "service", "ingress", "wasm")
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -114,7 +114,7 @@ class Runtime(_Strict, frozen=True, kw_only=True):
     abi: str = ""
 
 
-class Hook(_Strict, frozen=True, kw_only=True):
+class PluginHook(_Strict, frozen=True, kw_only=True):
     """Metadata only: nothing runs it."""
 
     id: str
@@ -150,7 +150,7 @@ class Permission(_Strict, frozen=True, kw_only=True):
     """One of spec yoi 8.5; which further field belongs to which kind is checked when it is read."""
 
     kind: Literal["surface", "tool", "tool_namespace", "service", "ingress", "external_write", "host_api"]
-    surface: Surface | None = None
+    surface: ContributionKind | None = None
     name: str | None = None
     namespace: str | None = None
     api: HostApi | None = None
@@ -184,9 +184,9 @@ class PluginManifest(_Strict, frozen=True, kw_only=True):
     name: str
     version: str
     description: str = ""
-    surfaces: tuple[Surface, ...] = ()
+    surfaces: tuple[ContributionKind, ...] = ()
     runtime: Runtime | None = None
-    hooks: tuple[Hook, ...] = ()
+    hooks: tuple[PluginHook, ...] = ()
     tools: tuple[Tool, ...] = ()
     services: tuple[Service, ...] = ()
     ingresses: tuple[Ingress, ...] = ()
@@ -195,10 +195,10 @@ class PluginManifest(_Strict, frozen=True, kw_only=True):
     websocket: tuple[Target, ...] = ()
 
     @property
-    def declared(self) -> frozenset[Surface]:
+    def declared(self) -> frozenset[ContributionKind]:
         """`surfaces` and what the other tables imply (spec yoi 8)."""
-        said: set[Surface] = set(self.surfaces)
-        implied: tuple[tuple[Surface, object], ...] = (
+        said: set[ContributionKind] = set(self.surfaces)
+        implied: tuple[tuple[ContributionKind, object], ...] = (
             ("hook", self.hooks), ("tool", self.tools), ("service", self.services), ("ingress", self.ingresses),
             ("wasm", self.runtime),
         )  # fmt: skip

@@ -16,7 +16,7 @@ from serai.errors import BadSettings
 from serai.limits import MIB
 from serai.plugins.bounds import DEFAULT, PRESETS, STACK_MOST, Bounds, Preset
 from serai.plugins.grants import Enablement, ResolvedPlugin, Source, check_grants, find_binding_fault, is_pinned, split_identity
-from serai.plugins.manifest import MESSAGE, TIMEOUT_MOST, PluginManifest, Surface, check
+from serai.plugins.manifest import MESSAGE, TIMEOUT_MOST, ContributionKind, PluginManifest, check
 from serai.plugins.package import Package
 from serai.plugins.untrusted_text import convert, operator_text, to_json_value
 
@@ -96,7 +96,7 @@ def resolve(enablement: Enablement, packages: Iterable[DiscoveredPackage]) -> Re
     return _build_record(enablement, found, tuple(sorted(set(enablement.surfaces) or declared)))
 
 
-def _build_record(enablement: Enablement, found: DiscoveredPackage, surfaces: tuple[Surface, ...]) -> ResolvedPlugin:
+def _build_record(enablement: Enablement, found: DiscoveredPackage, surfaces: tuple[ContributionKind, ...]) -> ResolvedPlugin:
     return ResolvedPlugin(
         identity=found.identity,
         source=found.source,

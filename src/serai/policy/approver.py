@@ -28,6 +28,8 @@ from serai.policy.decision_store import ApprovalState, DecisionStore, PendingApp
 from serai.policy.engine import Policy, PolicyDecision
 from serai.policy.suggested_rules import advise, build_rule, remember_decision
 
+_log = logging.getLogger(__name__)
+
 TOO_LONG = "it could not be written down in time: another process holds the file"
 
 DecidedBy = Literal["policy", "person", "nobody", "timeout", "surface failed", "bad answer", "withdrawn", "not written"]
@@ -92,7 +94,6 @@ def suggest_allow(approval: Approval, situation: CallContext, judged: PolicyDeci
     return f"{found.why_not}; or run it where somebody can answer"
 
 
-_log = logging.getLogger(__name__)
 _HOUR = 3600.0  # nobody is waited for longer, whatever is configured (spec agents 2.14)
 _LOOK = 0.1  # seconds between two looks whether another process has answered
 _PATIENCE = 5.0  # seconds for an answer to be on disk, however many wait for the file
@@ -170,7 +171,7 @@ class Approver:
         self._waiting: list[_Waiting] = []
         self._looking: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
-        self._keeping: set[asyncio.Task[None]] = set()
+        self._followers: set[asyncio.Task[None]] = set()
 
     async def decide(
         self, approval: Approval, situation: CallContext, *, timeout: float | None = None, asked: Asked | None = None
@@ -245,7 +246,7 @@ class Approver:
         asking = {task for task in (*self._asking, self._looking) if task is not None}
         for task in asking:
             task.cancel()
-        if tasks := asking | self._keeping:
+        if tasks := asking | self._followers:
             await asyncio.wait(tasks, timeout=self._limits.exit_grace)
         for one in waiting:
             one.give_up()  # its row is settled without us, when that is possible
@@ -261,7 +262,7 @@ class Approver:
 
     async def _ask_person(self, one: _Waiting, situation: CallContext, seconds: float) -> ApprovalOutcome:
         self._waiting.append(one)
-        keeping = _start(self._follow_request(one, situation, seconds), self._keeping, f"keep {one.request.id}")
+        follower = _start(self._follow_request(one, situation, seconds), self._followers, f"keep {one.request.id}")
         try:
             ruling = await self._wait(one, seconds)
             if one.written.done():
@@ -271,7 +272,7 @@ class Approver:
             return ruling
         except asyncio.CancelledError:
             one.settle(deny_withdrawn(one.request))
-            await asyncio.wait([keeping], timeout=_PROMPTLY)
+            await asyncio.wait([follower], timeout=_PROMPTLY)
             raise
         finally:
             self._waiting.remove(one)

@@ -53,8 +53,8 @@ class BuiltInTools:
         only: Collection[str] | None = None,
     ) -> None:
         limits = limits or ToolLimits()
-        self._shop = ToolContext(
-            places=Workspace(cwd, also, outside),
+        self._context = ToolContext(
+            workspace=Workspace(cwd, also, outside),
             spawner=spawner,
             limits=limits,
             environ=process_tools.build_environment(environ, grants),
@@ -71,7 +71,7 @@ class BuiltInTools:
     @property
     def cwd(self) -> str:
         """The working directory, every link followed."""
-        return self._shop.places.cwd
+        return self._context.workspace.cwd
 
     def list(self) -> Sequence[ToolSpec]:
         """The `ToolBox` protocol."""
@@ -82,7 +82,7 @@ class BuiltInTools:
         try:
             tool = self._tools.get(call.name)
             said = tool.parse_arguments(call.arguments).get_path() if tool else ""
-            return self._shop.places.find_outside(said) if said else ()
+            return self._context.workspace.find_outside(said) if said else ()
         except ToolFailure:  # it will be refused
             return ()
 
@@ -96,10 +96,10 @@ class BuiltInTools:
             return ToolResult.error(
                 f"unknown tool: {to_text(call.name)}", code="UNKNOWN_TOOL", hint=f"there are {', '.join(self._tools)}"
             )
-        seconds = self._shop.limits.tool
+        seconds = self._context.limits.tool
         try:
             async with asyncio.timeout(seconds):
-                return await tool.run(tool.parse_arguments(call.arguments), ToolJob(self._shop, call, tell))
+                return await tool.run(tool.parse_arguments(call.arguments), ToolJob(self._context, call, tell))
         except ToolFailure as failed:
             return failed.to_result()
         except TimeoutError:

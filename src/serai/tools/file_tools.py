@@ -45,7 +45,7 @@ def make_read_tool(limits: ToolLimits) -> BuiltInTool:
 def _read(arguments: Read, job: ToolJob) -> ToolResult:
     place = job.resolve_path(arguments.path)
     with hold_file(place) as held:
-        data, status = held.read(job.shop.limits.read_file)
+        data, status = held.read(job.context.limits.read_file)
         job.wanted.check()
         if mime := detect_image(data):
             if len(data) > _IMAGE:
@@ -54,8 +54,8 @@ def _read(arguments: Read, job: ToolJob) -> ToolResult:
     if b"\0" in data[:BINARY]:
         hint = "bash has file, strings, xxd and iconv for it"
         raise ToolFailure("INVALID_ARGS", f"{place.shown} is binary, no text ({len(data)} bytes)", hint)
-    result = ToolResult.of(_number_lines(data, arguments, place, job.shop.limits.tool_output))
-    job.shop.seen.note(place, FileStamp.from_stat(status))
+    result = ToolResult.of(_number_lines(data, arguments, place, job.context.limits.tool_output))
+    job.context.seen.note(place, FileStamp.from_stat(status))
     return result
 
 
@@ -121,14 +121,14 @@ def _write(arguments: Write, job: ToolJob) -> ToolResult:
         old = held.stat()
         if old is not None:
             # One that was never read may be replaced, there is a copy of it; one that changed behind our back may not.
-            job.shop.seen.check(place, old, unseen=True)
+            job.context.seen.check(place, old, unseen=True)
         job.wanted.check()  # the last time: what has begun is finished
         before = b""
-        if old is not None and job.shop.undo is not None and old.st_size <= job.shop.undo.most:
-            before = held.read(job.shop.undo.most)[0]
-            keep_copy(job.shop, held, before)
+        if old is not None and job.context.undo is not None and old.st_size <= job.context.undo.most:
+            before = held.read(job.context.undo.most)[0]
+            keep_copy(job.context, held, before)
         stamp = held.replace(data, old)
-    job.shop.seen.note(place, stamp)
+    job.context.seen.note(place, stamp)
     what = "made" if old is None else f"replaced ({old.st_size} bytes before)"
     return ToolResult(
         (TextBlock(f"{place.shown}: {what}, {len(data)} bytes"),), details={"path": place.shown, **_count_lines(data, before)}
@@ -149,11 +149,11 @@ def encode_text(text: str, name: str) -> bytes:
         raise ToolFailure("INVALID_ARGS", f"`{name}` has half a character (a lone surrogate) in it") from None
 
 
-def keep_copy(shop: ToolContext, held: HeldFile, data: bytes) -> None:
+def keep_copy(context: ToolContext, held: HeldFile, data: bytes) -> None:
     """The copy is on disk before the change; without it nothing is changed."""
     try:
-        if shop.undo is not None and len(data) <= shop.undo.most:
-            shop.undo.keep(held.place.path, data)
+        if context.undo is not None and len(data) <= context.undo.most:
+            context.undo.keep(held.place.path, data)
     except NotWritten as error:
         raise ToolFailure("IO_ERROR", f"{held.place.shown} is left as it is: {error.message}", error.hint) from None
 
@@ -196,14 +196,14 @@ def _edit(arguments: Edit, job: ToolJob) -> ToolResult:
     changes = _parse_changes(arguments)
     place = job.resolve_path(arguments.path)
     with hold_file(place) as held:
-        data, status = held.read(job.shop.limits.read_file)
-        job.shop.seen.check(place, status, unseen=False)
+        data, status = held.read(job.context.limits.read_file)
+        job.context.seen.check(place, status, unseen=False)
         # Bytes that are no UTF-8 are carried along as they are.
         before = data.decode(errors="surrogateescape")
         after = _apply_changes(before, changes, place, job)
-        keep_copy(job.shop, held, data)
+        keep_copy(job.context, held, data)
         stamp: FileStamp = held.replace(after.encode(errors="surrogateescape"), status)
-    job.shop.seen.note(place, stamp)
+    job.context.seen.note(place, stamp)
     lines = diff(before, after)
     shown = "\n".join(cut_diff(lines))
     return ToolResult(
@@ -231,7 +231,7 @@ def _apply_changes(text: str, changes: Sequence[Change], place: WorkspacePath, j
     before = now = text.removeprefix(mark)
     for number, change in enumerate(changes, 1):
         who = place.shown if len(changes) == 1 else f"{place.shown}, edit {number} of {len(changes)}"
-        now = _apply_change(now, change, who, job.shop.limits.read_file)
+        now = _apply_change(now, change, who, job.context.limits.read_file)
         job.wanted.check()  # the last time after the last one: what has begun is finished
     if now == before:
         raise ToolFailure("INVALID_ARGS", f"{place.shown}: together the edits change nothing")

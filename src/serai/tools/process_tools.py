@@ -219,13 +219,13 @@ def build_environment(environ: Mapping[str, str], grants: Sequence[str]) -> dict
 
 
 async def _bash(arguments: Bash, job: ToolJob) -> ToolResult:
-    limits = job.shop.limits
+    limits = job.context.limits
     seconds = _parse_timeout(arguments, limits)
     reporter = OutputReporter(job.tell) if job.tell is not None else None
-    cwd = await job.run_read(lambda: _find_folder(said, job)) if (said := arguments.get_path()) else job.shop.places.cwd
-    launch = Launch(argv=[*_SHELL, _check_command(arguments)], env=job.shop.environ, cwd=cwd, who="bash", stdin="null")
+    cwd = await job.run_read(lambda: _find_folder(said, job)) if (said := arguments.get_path()) else job.context.workspace.cwd
+    launch = Launch(argv=[*_SHELL, _check_command(arguments)], env=job.context.environ, cwd=cwd, who="bash", stdin="null")
     try:
-        ran = await run_program(job.shop.spawner, launch, seconds, limits, reporter)
+        ran = await run_program(job.context.spawner, launch, seconds, limits, reporter)
     except SpawnFailed as error:
         if error.errno == errno.E2BIG:
             raise ToolFailure("INVALID_ARGS", "the command is too long", "write it to a file, and run that") from None
@@ -317,9 +317,9 @@ async def _grep(arguments: Grep, job: ToolJob) -> ToolResult:
     if kind not in ("file", "a folder"):
         raise ToolFailure("NOT_REGULAR_FILE", f"{place.shown} is {kind}", "name a folder or a plain file")
     asked = Search(
-        tool="grep", path=place.path, shown=_prefix(place), most=job.shop.limits.tool_output, pattern=arguments.pattern,
+        tool="grep", path=place.path, shown=_prefix(place), most=job.context.limits.tool_output, pattern=arguments.pattern,
         glob=arguments.glob, ignore_case=arguments.ignore_case, literal=arguments.literal, context=arguments.context,
-        limit=arguments.limit, longest=job.shop.limits.read_file,
+        limit=arguments.limit, longest=job.context.limits.read_file,
     )  # fmt: skip
     return await _search(asked, job)
 
@@ -329,7 +329,7 @@ async def _find(arguments: Find, job: ToolJob) -> ToolResult:
     if kind != "a folder":
         raise ToolFailure("INVALID_ARGS", f"find: `path` is a folder to look in, and {place.shown} is {kind}")
     asked = Search(
-        tool="find", path=place.path, shown=_prefix(place), most=job.shop.limits.tool_output, pattern="", glob=arguments.pattern,
+        tool="find", path=place.path, shown=_prefix(place), most=job.context.limits.tool_output, pattern="", glob=arguments.pattern,
         limit=arguments.limit, kind=arguments.type,
     )  # fmt: skip
     return await _search(asked, job)
@@ -346,11 +346,11 @@ def _prefix(place: WorkspacePath) -> str:
 
 
 async def _search(asked: Search, job: ToolJob) -> ToolResult:
-    limits = job.shop.limits
+    limits = job.context.limits
     argv = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _BOOT, _HOME, json.dumps(asked)]
     launch = Launch(argv=argv, env={"LANG": "C.UTF-8"}, cwd="/", who=asked["tool"], stdin="null")
     try:
-        ran = await run_program(job.shop.spawner, launch, limits.search, limits)
+        ran = await run_program(job.context.spawner, launch, limits.search, limits)
     except SpawnFailed as error:
         if error.errno == errno.E2BIG:
             raise ToolFailure("INVALID_ARGS", f"{asked['tool']}: `pattern` is too long") from None

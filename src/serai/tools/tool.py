@@ -94,7 +94,7 @@ A = TypeVar("A", bound=ToolArguments)
 class ToolContext:
     """What the tools of one session share."""
 
-    places: Workspace
+    workspace: Workspace
     spawner: Spawner
     limits: ToolLimits
     environ: Mapping[str, str]  # of the commands that they run
@@ -107,17 +107,17 @@ class ToolContext:
 class ToolJob:
     """One call of a tool."""
 
-    shop: ToolContext
+    context: ToolContext
     call: ToolCall
     tell: ProgressCallback | None = None
     wanted: CancelCheck = field(default_factory=CancelCheck)
 
     def resolve_path(self, said: str) -> WorkspacePath:
-        return self.shop.places.find(said, self.call)
+        return self.context.workspace.find(said, self.call)
 
     async def run_read(self, work: Callable[[], T]) -> T:
         """In a thread, which a slow disk may stop."""
-        return await self.shop.threads.run_read(work, self.wanted)
+        return await self.context.threads.run_read(work, self.wanted)
 
 
 class BuiltInTool(NamedTuple):
@@ -175,7 +175,7 @@ def wrap_write(run: Callable[[A, ToolJob], ToolResult]) -> Callable[[A, ToolJob]
     """For one that changes a file. It calls `job.wanted.check` right before it begins to."""
 
     async def change(arguments: A, job: ToolJob) -> ToolResult:
-        return await job.shop.threads.run_write(lambda: run(arguments, job), job.wanted)
+        return await job.context.threads.run_write(lambda: run(arguments, job), job.wanted)
 
     return change
 

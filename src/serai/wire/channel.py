@@ -28,6 +28,8 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
 from serai.wire.stream import Framer, Oversize
 
+log = logging.getLogger("serai.wire")
+
 # Frames at least this long are written as they are; shorter ones are joined first, which costs less than a write each.
 LONG = 65536
 
@@ -196,8 +198,6 @@ class Outbox:
             self._writer_added = False
             self._loop.remove_writer(self._descriptor)
 
-
-log = logging.getLogger("serai.wire")
 
 # A run with more lines than this is handed on in pieces, with the loop's other work in between: short lines are dear.
 _LINES = 1000

@@ -35,6 +35,8 @@ from serai.errors import ExitStatus, SpawnFailed
 from serai.limits import WireLimits
 from serai.wire.descriptors import Readers, Tail
 
+log = logging.getLogger("serai.wire")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -181,8 +183,6 @@ _HINTS = {
     errno.ENOSYS: "the kernel is too old: Serai needs Linux 5.4 or newer",
 }
 
-
-log = logging.getLogger("serai.wire")
 
 Step = Literal["already", "polite", "term", "kill", "survived"]
 

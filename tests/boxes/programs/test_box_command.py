@@ -1,4 +1,4 @@
-"""Commands through a real porter: to their end, as streams, on terminals, and the init script."""
+"""Commands through a real box server: to their end, as streams, on terminals, and the init script."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_daemon_may_hold_the_pipes_and_lives_on(server: ServerProcess) -> None
     daemon = int(answer["stdout"])
     assert answer["exit_code"] == 0
     assert lives(daemon)
-    server.ask("signal", signal=signal.SIGKILL)  # it is no child of the porter's any more, unless that takes orphans in
+    server.ask("signal", signal=signal.SIGKILL)  # it is no child of the box server's any more, unless that takes orphans in
     os.kill(daemon, signal.SIGKILL) if lives(daemon) else None
     assert wait_for_end(daemon)
 

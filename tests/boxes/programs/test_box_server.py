@@ -1,4 +1,4 @@
-"""The porter as the first process of a box: ports, many callers, orphans, signals, and what must not end it."""
+"""The box server as the first process of a box: ports, many callers, orphans, signals, and what must not end it."""
 
 from __future__ import annotations
 

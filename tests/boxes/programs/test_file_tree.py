@@ -1,4 +1,4 @@
-"""Files through a real porter: those of `init`, and one by one."""
+"""Files through a real box server: those of `init`, and one by one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_file_gets_mode_and_owner_and_the_folders_made_for_it_do_not(server: S
 
 @pytest.mark.req("hooks.owner.07")
 def test_a_new_file_for_root_stays_with_its_writer(server: ServerProcess) -> None:
-    """In a folder that hands its group on: a chown would take that away. An ordinary user's porter could not do one at all."""
+    """In a folder that hands its group on: a chown would take that away. An ordinary user's box server could not do one at all."""
     shared = server.root / "shared"
     shared.mkdir()
     if ROOT:

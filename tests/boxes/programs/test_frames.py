@@ -1,4 +1,4 @@
-"""The porter's frames and values without a porter, and a real one that is sent nonsense."""
+"""The box server's frames and values without a box server, and a real one that is sent nonsense."""
 
 from __future__ import annotations
 

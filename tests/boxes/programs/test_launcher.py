@@ -280,7 +280,7 @@ def test_a_porter_cannot_fill_the_disk_with_its_log(launch: BoxLauncher, way: Wa
 
 @pytest.mark.req("hooks.box.next-start")
 def test_what_a_box_left_for_the_loader_of_programs_is_not_loaded_into_its_next_porter(launch: BoxLauncher) -> None:
-    """Bubblewrap's porter is a Python that runs in the box; others are forked."""
+    """Bubblewrap's box server is a Python that runs in the box; others are forked."""
     way = Way("bwrap", False)
     folder = launch.folder(way)
     first = launch(way, folder=folder)

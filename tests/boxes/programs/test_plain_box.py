@@ -275,7 +275,7 @@ def test_links_that_a_plain_box_left_do_not_lead_its_next_start_out(launch: BoxL
 
 @processes
 def test_commands_of_a_plain_box_are_found_when_everybody_around_them_is_dead(launch: BoxLauncher, way: Way) -> None:
-    """A watchdog kills launcher, guard and porter at once: nobody is left who knows what a command is just starting."""
+    """A watchdog kills launcher, supervisor and box server at once: nobody is left who knows what a command is just starting."""
     generation = secrets.token_hex(8)
     box = launch(way, env={"SERAI_BOX": generation, "SERAI_RUN": "a-run.1", "SECRET": "x"})
     assert sorted(box.sh("env -u PWD -u HOME -u PATH -u OLDPWD -u SHLVL -u _ env").stdout.split()) == [
@@ -284,13 +284,13 @@ def test_commands_of_a_plain_box_are_found_when_everybody_around_them_is_dead(la
     ]
     word = box.left_running()
     left = find_by_argument(word)
-    guard = process_tree.read_process(box.pid)
-    assert guard is not None
+    supervisor = process_tree.read_process(box.pid)
+    assert supervisor is not None
     os.kill(left[0], signal.SIGSTOP)
-    everybody = (guard.parent, box.process.pid, box.pid)
+    everybody = (supervisor.parent, box.process.pid, box.pid)
     for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped, none of them does anything about the others
         for pid in everybody:
-            with contextlib.suppress(ProcessLookupError):  # the porter dies with its guard
+            with contextlib.suppress(ProcessLookupError):  # the box server dies with its supervisor
                 os.kill(pid, number)
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in everybody[:1]))
     assert {process.pid for process in find_processes(generation)} >= set(left)

@@ -240,14 +240,14 @@ async def test_everything_of_piglets_home_and_of_a_trusted_project_is_loaded(tmp
         await asyncio.wait_for(wait_until(host, lambda: host.guest("clock").manifest.version == "2.0"), 30)
         pids = [pid_of(host, name) for name in ("clock", "weather")]
         ended: list[str] = []
-        close, stops = host._hot.close, [(guest, guest.stop) for guest in host.guests.values()]
+        close, stops = host._hot_reload.close, [(guest, guest.stop) for guest in host.guests.values()]
 
         async def closing() -> None:
             assert not ended
             await close()
             ended.append("watcher")
 
-        host._hot.close = closing  # type: ignore[method-assign]
+        host._hot_reload.close = closing  # type: ignore[method-assign]
         for guest, stop in stops:
             guest.stop = _note_stop(ended, len(stops), stop)  # type: ignore[method-assign]
     finally:

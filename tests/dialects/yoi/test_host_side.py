@@ -18,7 +18,7 @@ from serai.dialects.yoi.status import (
     DiagnosticKind,
     Lifecycle,
 )
-from serai.plugins.manifest import INSTANCE, TOOL, Surface
+from serai.plugins.manifest import INSTANCE, TOOL, ContributionKind
 from tests.support.yoi.ingress_documents import NOW, RUNNING, URL, event, record, start_instance
 
 
@@ -158,7 +158,7 @@ def test_what_is_wrong_with_an_event_is_found_in_order(mended: tuple[str, ...], 
 
 @pytest.mark.req("yoi.conform.44")
 def test_the_surface_comes_first_and_the_state_second() -> None:
-    off: tuple[Surface, ...] = ("service", "tool")
+    off: tuple[ContributionKind, ...] = ("service", "tool")
     stopped = HostSide("user:chatter", INSTANCE)
     assert get_rejection(stopped, BLANK, record=record(surfaces=off)) == (
         "InvalidEvent", INVALID + "plugin ingress surface is not enabled",

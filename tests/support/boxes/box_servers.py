@@ -1,4 +1,4 @@
-"""A real porter in a process of its own, for tests: on a real socket, over a folder that is its box."""
+"""A real box server in a process of its own, for tests: on a real socket, over a folder that is its box."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ServerProcess:
 
 
 class Refusal(Exception):
-    """The porter's `err`."""
+    """The box server's `err`."""
 
 
 class Wire:
@@ -85,7 +85,7 @@ class Wire:
         self.socket.sendall(len(body).to_bytes(4, "big") + body + rest)
 
     def end(self) -> None:
-        """Nothing more from us; the porter may have closed already."""
+        """Nothing more from us; the box server may have closed already."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
@@ -150,7 +150,7 @@ def b64(data: bytes) -> str:
 def start_server(
     folder: Path, *, boot: str = BOOT, env: Mapping[str, str] | None = None, umask: int = -1
 ) -> Iterator[ServerProcess]:
-    """A porter whose box is the folder `root` in `folder`, with a home and a workspace."""
+    """A box server whose box is the folder `root` in `folder`, with a home and a workspace."""
     root = folder / "root"
     for place in (root / "root", root / "workspace"):
         place.mkdir(parents=True)

@@ -51,7 +51,7 @@ async def read_output(box: Box, command: str) -> str:
 
 
 def kill_box_server(generation: str) -> None:
-    """The porter is the launcher's child. An ordinary user may not see its environment, and so not find it among the holders."""
+    """The box server is the launcher's child. An ordinary user may not see its environment, and so not find it."""
     holders = find_processes(generation)
     [launcher] = [one for one in holders if not any(one.parent == other.pid for other in holders)]
     below = [process for pid in process_tree.walk_children([launcher.pid]) if (process := process_tree.read_process(pid))]

@@ -87,7 +87,7 @@ class LaunchedBox:
 
     @property
     def pid(self) -> int:
-        """Of the porter, as the machine sees it."""
+        """Of the box server, as the machine sees it."""
         return int(self.told["pid"])
 
     def run(self, *argv: str) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from serai.agents.drivers.claude.program import InstallLocations
+from serai.agents.drivers.claude.installation import InstallLocations
 
 BANNER = "{} (Claude Code)"
 

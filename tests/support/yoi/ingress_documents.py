@@ -7,7 +7,7 @@ from typing import Any
 from serai.dialects.yoi.host_side import HostSide
 from serai.dialects.yoi.messages import Event, PluginStatus
 from serai.plugins.grants import Grants, ResolvedPlugin
-from serai.plugins.manifest import INSTANCE, Ingress, Permission, PluginManifest, Runtime, Surface, Target
+from serai.plugins.manifest import INSTANCE, ContributionKind, Ingress, Permission, PluginManifest, Runtime, Target
 
 URL = "wss://chat.example/socket"
 NOW = "2026-01-02T03:04:05.678Z"
@@ -26,7 +26,7 @@ REQUESTS = (Target(scheme="https", host="api.example", methods=("POST",)),)
 
 def record(
     *,
-    surfaces: tuple[Surface, ...] = ("ingress", "service"),
+    surfaces: tuple[ContributionKind, ...] = ("ingress", "service"),
     kinds: tuple[str, ...] = ("websocket_text",),
     granted: tuple[Permission, ...] = PERMISSIONS,
 ) -> ResolvedPlugin:

@@ -24,6 +24,8 @@ from serai.errors import BadSettings, ModelFailed, NoModel, SeraiError
 from serai.limits import MIB, AgentLimits
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelProvider, ModelRequest
 
+log = logging.getLogger("serai.agents")
+
 # api: (module, class, SDK, where it is asked, the variable that changes that)
 _TABLE = {
     "anthropic": ("anthropic_api", "Anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL"),
@@ -142,8 +144,6 @@ def _check_key(key: str, variable: str, model: Model) -> str:
         raise ModelFailed("its key has characters that no key has", who=model.key, status=401, hint=f"look at {variable}")
     return key
 
-
-log = logging.getLogger("serai.agents")
 
 _SECONDS = 5.0  # for one server: it is on this machine
 _LONGEST = 1 * MIB  # of its answer

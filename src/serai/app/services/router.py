@@ -21,6 +21,8 @@ from serai.errors import BadRequest, LimitHit, Refused, SeraiError
 from serai.host.guest_settings import GROUPS, GuestSettings
 from serai.limits import Limits
 
+log = logging.getLogger("serai.app")
+
 DEFAULT_GRANTS = frozenset(GROUPS) - {"credentials"}
 # Other names of providers (spec piglet 7.1).
 _ALIASES = {
@@ -85,8 +87,6 @@ class Subscribable(Protocol):
         """As `host.adapter.Services.subscribe`."""
         ...
 
-
-log = logging.getLogger("serai.app")
 
 _LISTED = 12  # names in a hint
 

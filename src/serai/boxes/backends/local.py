@@ -68,7 +68,7 @@ def build_log_path(home: str, generation: str) -> str:
 
 
 class LocalBackend:
-    """`home` has the folders of all boxes. `control` makes the client of a porter from a socket's path and a box id."""
+    """`home` has the folders of all boxes. `control` makes the client of a box server from a socket's path and a box id."""
 
     def __init__(self, kind: LaunchMethod, home: str, limits: BoxLimits, control: Callable[[str, str], BoxClient]) -> None:
         self.kind = kind
@@ -291,7 +291,7 @@ class LocalInstance:
 
 
 def find_processes(generation: str) -> list[process_tree.Process]:
-    """The launcher and the porter of a box, by a variable that they were started with: when all that we knew of them is lost."""
+    """The launcher and the box server of a box, by a variable they were started with: when all that we knew of them is lost."""
     wanted = f"SERAI_BOX={generation}".encode()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     until = process_tree.exec_deadline()
@@ -300,7 +300,7 @@ def find_processes(generation: str) -> list[process_tree.Process]:
 
 
 def _is_listening(folder: str) -> bool:
-    """Whether somebody listens at its control socket: the porter, for as long as it lives."""
+    """Whether somebody listens at its control socket: the box server, for as long as it lives."""
     try:
         at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

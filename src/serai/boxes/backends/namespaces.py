@@ -32,7 +32,7 @@ Launcher = Literal["auto", "own", "bwrap"]
 # Each box has its own ids: even out of its namespaces it would be nobody to another.
 _SLOTS = 0x0FFF
 _PROBE_SECONDS = 20.0
-# Below this the porter itself cannot work.
+# Below this the box server itself cannot work.
 _LEAST = {"memory": 32 << 20, "cpus": 0.01, "pids": 4}
 # The limit of processes is counted for each user namespace since this kernel; before, for the user on the whole machine.
 _COUNTED_APART = (5, 14)
@@ -238,7 +238,7 @@ def _explain_failure(error: str) -> str:
 
 
 def _find_bwrap_programs() -> list[str]:
-    """bubblewrap, the Python for the porter, and where that is when the box does not see it anyway."""
+    """bubblewrap, the Python for the box server, and where that is when the box does not see it anyway."""
     bwrap = shutil.which("bwrap") or ""
     if os.access("/usr/bin/python3", os.X_OK):
         return [bwrap, "/usr/bin/python3"]

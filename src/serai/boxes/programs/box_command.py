@@ -1,7 +1,7 @@
 """A command that the box server has started: its descriptors, its terminal, its end, and how to reach everything that it started.
 
 In a plain box the server cannot open a terminal: a Landlock rule that lets it would be for all terminals of the machine, the
-person's own among them. Its guard, which is outside, opens them and passes the descriptors on.
+person's own among them. Its supervisor, which is outside, opens them and passes the descriptors on.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ def make_terminal() -> tuple[int, int]:
         raise
 
 
-def request_terminal(guard: socket.socket) -> tuple[int, int]:
-    """In the porter: the same, from its guard."""
-    guard.send(b"?")
-    said, passed, _, _ = guard.recvmsg(16, socket.CMSG_SPACE(_PAIR.size), _CLOEXEC)
+def request_terminal(supervisor: socket.socket) -> tuple[int, int]:
+    """In the box server: the same, from its supervisor."""
+    supervisor.send(b"?")
+    said, passed, _, _ = supervisor.recvmsg(16, socket.CMSG_SPACE(_PAIR.size), _CLOEXEC)
     if not passed:
-        number = int(said or b"5")  # EIO: there is no guard any more
+        number = int(said or b"5")  # EIO: there is no supervisor any more
         raise OSError(number, os.strerror(number))
     ours, theirs = _PAIR.unpack(passed[0][2])
     return ours, theirs
 
 
 def serve_terminal(server: socket.socket, owner: int | None) -> bool:
-    """In the guard: answer one question, with a terminal that belongs to `owner`. Whether there may be more."""
+    """In the supervisor: answer one question, with a terminal that belongs to `owner`. Whether there may be more."""
     if not server.recv(1):
         return False
     try:

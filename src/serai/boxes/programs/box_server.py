@@ -362,7 +362,7 @@ class ServedConnection:
         return failed, printed[1]
 
     def signal(self, data: Data) -> Data:
-        """To all processes of the box but the porter."""
+        """To all processes of the box but the box server."""
         kind, own = data["signal"], os.getpid()
         if kind not in signal.valid_signals():
             raise frames.Refusal(f"there is no signal {kind}")
@@ -422,12 +422,12 @@ LEFT = select.EPOLLHUP | select.EPOLLERR
 
 
 class BoxServer:
-    """All that a box's porter knows: who is connected, what runs for them, and what `init` said."""
+    """All that a box server knows: who is connected, what runs for them, and what `init` said."""
 
-    def __init__(self, listener: int, root: str, marks: Mapping[str, str], guard: int) -> None:
+    def __init__(self, listener: int, root: str, marks: Mapping[str, str], supervisor: int) -> None:
         self.tree = BoxFileTree(root)
         self.marks = marks
-        self.guard = socket.socket(fileno=guard) if guard >= 0 else None
+        self.supervisor = socket.socket(fileno=supervisor) if supervisor >= 0 else None
         self.env: dict[str, str] = {}  # as `init` gave it
         self.initialised = False
         self.busy = False  # with the init script
@@ -437,7 +437,7 @@ class BoxServer:
         self.children: dict[int, RunningCommand] = {}
         self.ready: dict[ServedConnection, None] = {}  # those who can go on, in order
         self.retry: float | None = None
-        for descriptor in (listener, guard):
+        for descriptor in (listener, supervisor):
             if descriptor >= 0:
                 os.set_inheritable(descriptor, False)  # no command may have it
         self.listener = socket.socket(fileno=listener)
@@ -478,7 +478,7 @@ class BoxServer:
             self.ready[one] = None
 
     def reap(self) -> None:
-        """Everything that has ended: also what a program of the box has left behind, for which the porter stands in as parent."""
+        """Everything that has ended: also what a program of the box has left behind, whose parent the box server is now."""
         os.read(self.alarm, 4096)
         while True:
             try:
@@ -524,11 +524,11 @@ class BoxServer:
         os.close(descriptor)
 
     def build_environment(self, pairs: list[tuple[Any, Any]]) -> dict[str, str]:
-        """What a command sees: this and nothing of the porter's own (spec hooks 3.6)."""
+        """What a command sees: this and nothing of the box server's own (spec hooks 3.6)."""
         return {"HOME": self.tree.resolve("/root"), "PATH": PATH, **self.env, **frames.parse_variables(pairs), **self.marks}
 
     def open_terminal(self) -> tuple[int, int]:
-        return make_terminal() if self.guard is None else request_terminal(self.guard)
+        return make_terminal() if self.supervisor is None else request_terminal(self.supervisor)
 
     def enter(self, folder: str, *places: str) -> None:
         """Go where a command is to start: by the box's name for it, or the first of these that is there. We have one thread."""
@@ -554,11 +554,11 @@ class NoModules:
         raise ImportError(name)
 
 
-def run(listener: int, *, root: str = "/", marks: Mapping[str, str] = {}, guard: int = -1) -> NoReturn:
+def run(listener: int, *, root: str = "/", marks: Mapping[str, str] = {}, supervisor: int = -1) -> NoReturn:
     """Serve a box on a listening socket until killed. `root` is where its files are.
 
     In a plain box all commands carry `marks`, variables by which they are found when everybody else is dead, and terminals come
-    from its `guard`.
+    from its `supervisor`.
 
     A signal must not end it: Python would raise one in the middle of anything, and every process of the box may send them.
     """
@@ -573,7 +573,7 @@ def run(listener: int, *, root: str = "/", marks: Mapping[str, str] = {}, guard:
         os.dup2(reading, standard)
     os.close(reading)
     os.close(writing)
-    BoxServer(listener, root, marks, guard).run()
+    BoxServer(listener, root, marks, supervisor).run()
 
 
 def main(arguments: list[str]) -> NoReturn:

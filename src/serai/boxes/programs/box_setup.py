@@ -165,7 +165,7 @@ class BoxSetupError(Exception):
 
 
 class LaunchedBox:
-    """The processes of a box that has been started. `pid` is its porter's; `child` is our own child, often the same."""
+    """The processes of a box that has been started. `pid` is its box server's; `child` is our own child, often the same."""
 
     def __init__(self, config: Config, child: int) -> None:
         self.config = config

@@ -27,9 +27,9 @@ else:  # the public module brings enumerations along, and they take as long as a
 
 _LISTENER, _INFO, _FILTER, _COVERS = 3, 4, 5, 6  # _COVERS and above
 # Files that tell the loader of programs to load more, or from elsewhere, and what is in them by default. In a box they would be of
-# a former life of it, and what they name would be loaded into our porter. The other one is of musl.
+# a former life of it, and what they name would be loaded into our box server. The other one is of musl.
 _PRELOAD, _MUSL = {"/etc/ld.so.preload": ""}, {f"/etc/ld-musl-{MACHINE}.path": "/lib:/usr/local/lib:/usr/lib"}
-# The numbers are PR_SET_DUMPABLE, so that nobody in the box looks into the porter, and the listener.
+# The numbers are PR_SET_DUMPABLE, so that nobody in the box looks into the box server, and the listener.
 _BOOT = """
 import ctypes, os, resource, sys
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
@@ -48,7 +48,7 @@ box_server.run(3)
 
 
 class BubblewrapBox(box_setup.LaunchedBox):
-    """Our child is bubblewrap, which waits outside; the porter is the first process inside."""
+    """Our child is bubblewrap, which waits outside; the box server is the first process inside."""
 
     def __init__(self, config: Config, child: int, pid: int) -> None:
         super().__init__(config, child)
@@ -118,7 +118,7 @@ def _remove_links(mounted: Iterable[str]) -> None:
 
 
 def _restore_links(machine: box_setup.MachineView) -> None:
-    """Where the machine has a link such as /lib64 -> usr/lib64, the loader and the libraries of our porter are found through it.
+    """Where the machine has a link such as /lib64 -> usr/lib64, the loader and libraries of our box server are found through it.
     What a former life of the box put in its place is moved aside."""
     for path, target in machine.links.items():
         place = path[1:]
@@ -163,7 +163,7 @@ def _execute(argv: list[str], descriptors: Mapping[int, int]) -> NoReturn:
 
 
 def _wait_until_ready(config: Config, child: int, inform: int, hear: int) -> box_setup.LaunchedBox:
-    """A box once its porter is there; else nothing is left of it."""
+    """A box once its box server is there; else nothing is left of it."""
     told = b""
     while piece := os.read(inform, 4096):
         told += piece

@@ -226,16 +226,16 @@ def set_resource_limit(limits: Mapping[str, int]) -> None:
 
 
 def confine_in_namespaces(listener: int, shake: Handshake) -> None:
-    """The porter of a box with namespaces of its own: give up all but what its root needs inside."""
+    """The box server of a box with namespaces of its own: give up all but what its root needs inside."""
     drop_capabilities(sum(1 << number for number in _KEPT.values()))
     prctl(PrctlOption.NO_NEW_PRIVS, 1)
     seccomp.install_filter(build_box_filter())
     _finish_confinement(shake, listener)
 
 
-def confine_without_namespaces(root: str, user: int | None, listener: int, shake: Handshake, guard: int) -> None:
-    """A porter without namespaces: as far as Landlock and seccomp go. What they leave open, such as modes and times of files, only
-    an owner may change: so it becomes `user`, when there is one for it."""
+def confine_without_namespaces(root: str, user: int | None, listener: int, shake: Handshake, supervisor: int) -> None:
+    """A box server without namespaces: as far as Landlock and seccomp go. What they leave open, such as modes and times of files,
+    only an owner may change: so it becomes `user`, when there is one for it."""
     if user is None:
         drop_capabilities(0)
     else:
@@ -247,7 +247,7 @@ def confine_without_namespaces(root: str, user: int | None, listener: int, shake
         landlock.restrict([(root, landlock.EVERYTHING), *readable, *usable])
     if seccomp.is_supported():
         seccomp.install_filter(build_box_filter(plain=True))
-    _finish_confinement(shake, listener, guard)
+    _finish_confinement(shake, listener, supervisor)
 
 
 def _become_user(user: int) -> None:
@@ -283,7 +283,7 @@ def drop_bounding_set(kept: int) -> None:
 
 
 def _finish_confinement(shake: Handshake, *kept: int) -> None:
-    """Nobody in the box may look into the porter, and it does not outlive its launcher."""
+    """Nobody in the box may look into the box server, and it does not outlive its launcher."""
     prctl(PrctlOption.DUMPABLE, 0)
     prctl(PrctlOption.PDEATHSIG, signal.SIGKILL)
     # It may have died just before: then the other end of this pipe is closed.

@@ -24,7 +24,7 @@ class BoxFileTree:
         return path if self.root == "/" else self.root + path
 
     def open_folder(self, path: str, *, make: bool) -> tuple[int, str]:
-        """The folder that a path is in, opened, and the last name of the path. Missing folders are made: 0755, the porter's own."""
+        """The folder that a path is in, opened, and the last name of the path. Missing folders are made: 0755, our own."""
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if not path.startswith("/") or path.endswith("/") or "\0" in path or ".." in parts or not parts:
             raise Refusal(f"{path!r} is no path: it must be absolute, without .. and without / at its end")
@@ -111,7 +111,7 @@ def check_replaceable(name: str, folder: int, path: str) -> None:
 
 
 def set_owner(descriptor: int, uid: int, gid: int, *, new: bool) -> None:
-    """Give a file to whom it is for. 0:0 is the porter itself: a new file is its own already and is left alone (spec hooks 1.7),
+    """Give a file to whom it is for. 0:0 is ourselves: a new file is ours already and is left alone (spec hooks 1.7),
     one that was there and belongs to somebody else is not (spec hooks 1.8): what is written for root must not stay theirs."""
     if max(uid, gid) >= 0xFFFFFFFF:  # which chown takes for "as it is"
         raise Refusal(f"there is no owner {uid}:{gid}")

@@ -121,7 +121,7 @@ def _start(config: Config) -> LaunchedBox:
 
         return start_bubblewrap(config, listener)
     finally:
-        os.close(listener)  # it is the porter's: when that ends, nobody listens
+        os.close(listener)  # it is the box server's: when that ends, nobody listens
 
 
 def _listen() -> int:
@@ -164,7 +164,7 @@ def _start_own(config: Config, listener: int) -> LaunchedBox:
 
 
 def _wait_for_end(box: LaunchedBox, woken: int, log: Log) -> bool:
-    """Until the porter ends, or we are to end it: whether we did."""
+    """Until the box server ends, or we are to end it: whether we did."""
     waiting = select.poll()
     for descriptor in (0, box.watch, woken, log.said):
         waiting.register(descriptor, select.POLLIN)

@@ -1,8 +1,8 @@
 """A box without namespaces: a server in a folder, as far as Landlock and seccomp confine it.
 
-Without a process namespace nothing ends all processes at once, so a guard stands between the launcher and the server. All three
-adopt orphans (subreaper): a daemon that a command leaves comes to one of them. When the launcher dies, the guard kills all that is
-left; when the guard dies, the launcher does.
+Without a process namespace nothing ends all processes at once, so a supervisor stands between the launcher and the server. All
+three adopt orphans (subreaper): a daemon that a command leaves comes to one of them. When the launcher dies, the supervisor kills
+all that is left; when the supervisor dies, the launcher does.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ else:  # the public modules bring enumerations along, and they take as long as a
     import _socket as socket
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Variables that the launcher was started with, and that all commands get too: should launcher, guard and porter die at once, what a
-# command is just starting becomes nobody's child, and is found by these.
+# Variables that the launcher was started with, and that all commands get too: should launcher, supervisor and box server die at
+# once, what a command is just starting becomes nobody's child, and is found by these.
 _MARKS = ("SERAI_BOX", "SERAI_RUN")
 
 
 class PlainBox(LaunchedBox):
-    """Our child is the guard."""
+    """Our child is the supervisor."""
 
     def __init__(self, config: Config, child: int, shake: Handshake) -> None:
         super().__init__(config, child)
         self._shake = shake
 
     def kill(self) -> None:
-        self._shake.close()  # as if we were gone: the guard sees to the rest
+        self._shake.close()  # as if we were gone: the supervisor sees to the rest
 
     def wait(self) -> int:
         code = super().wait()
@@ -52,16 +52,16 @@ def start_plain(config: Config, listener: int) -> LaunchedBox:
     root = os.path.join(config["folder"], "root")
     _prepare_folders(config["ids"])
     shake = Handshake()
-    guarded, tell = os.pipe()
+    server_pid, tell = os.pipe()
     prctl(PrctlOption.CHILD_SUBREAPER, 1)
-    guard = os.fork()
-    if guard == 0:
-        os.close(guarded)
-        _run_guard(config, root, listener, shake, tell)
+    supervisor = os.fork()
+    if supervisor == 0:
+        os.close(server_pid)
+        _run_supervisor(config, root, listener, shake, tell)
     os.close(tell)
-    box = PlainBox(config, guard, shake)
-    box.pid = int(os.read(guarded, 16) or b"0")
-    os.close(guarded)
+    box = PlainBox(config, supervisor, shake)
+    box.pid = int(os.read(server_pid, 16) or b"0")
+    os.close(server_pid)
     shake.start_child(box, lambda: join_cgroups(config["cgroups"], box.pid))
     return box
 
@@ -102,20 +102,20 @@ def _make_folders(at: int, wanted: Mapping[str, int], owner: int | None) -> None
             os.close(parent)
 
 
-def _run_guard(config: Config, root: str, listener: int, shake: Handshake, tell: int) -> NoReturn:
+def _run_supervisor(config: Config, root: str, listener: int, shake: Handshake, tell: int) -> NoReturn:
     user = config["ids"]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def run_server() -> NoReturn:
         os.setsid()
-        prctl(PrctlOption.CHILD_SUBREAPER, 1)  # so that orphans come to the porter, as they do to the first process of a namespace
+        prctl(PrctlOption.CHILD_SUBREAPER, 1)  # orphans come to the box server, as to the first process of a namespace
         confinement.set_resource_limit(config["rlimits"])
         os.umask(0o022)
         confinement.set_process_title(b"porter")
         marks = {name: os.environ[name] for name in _MARKS if name in os.environ}
-        guard = theirs.detach()
-        confinement.confine_without_namespaces(root, user, listener, shake, guard)
-        box_server.run(listener, root=root, marks=marks, guard=guard)
+        supervisor = theirs.detach()
+        confinement.confine_without_namespaces(root, user, listener, shake, supervisor)
+        box_server.run(listener, root=root, marks=marks, supervisor=supervisor)
 
     prctl(PrctlOption.CHILD_SUBREAPER, 1)
     child = os.fork()
@@ -135,7 +135,7 @@ def _run_guard(config: Config, root: str, listener: int, shake: Handshake, tell:
 
 
 def _watch(child: int, lifeline: int, wire: socket.socket, user: int | None) -> None:
-    """Until the porter ends or the launcher is gone; meanwhile terminals, when the porter asks for some."""
+    """Until the box server ends or the launcher is gone; meanwhile terminals, when the box server asks for some."""
     waiting = select.poll()
     waiting.register(lifeline, 0)
     waiting.register(os.pidfd_open(child), select.POLLIN)

@@ -24,6 +24,8 @@ from serai.limits import KIB, MIB, Limits
 from serai.wire import codec
 from serai.wire.stream import Framer, Oversize, split_lines
 
+log = logging.getLogger("serai.agents")
+
 AgentType = str  # whoever registers an agent names it
 AgentTypeClaude = "claude"
 AgentTypeMock = "mock"
@@ -94,8 +96,6 @@ class Event(msgspec.Struct):
     timestamp: datetime = msgspec.field(default_factory=get_now)
     raw: str = ""
 
-
-log = logging.getLogger("serai.agents")
 
 NOISE = "noise"  # the type of the event of a line that is no frame
 

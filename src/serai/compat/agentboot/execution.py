@@ -52,6 +52,8 @@ from serai.errors import AgentFailed, LimitHit
 from serai.model import events as model
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 
+log = logging.getLogger("serai.agents")
+
 
 def check_response(asked: Approval | Question, response: ControlResponse) -> None:
     """A `TypeError` before anything is used up (spec agents 7.5)."""
@@ -230,8 +232,6 @@ def _complete(waiting: asyncio.Future[None] | None) -> None:
 
 NewControlledHandle = new_controlled_handle
 
-
-log = logging.getLogger("serai.agents")
 
 Translate = Callable[[model.Event], Sequence[StreamEvent]]
 Respond = Callable[[str, ControlResponse], Awaitable[None]]

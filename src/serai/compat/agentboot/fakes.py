@@ -31,6 +31,8 @@ from serai.wire.channel import Outbox
 from serai.wire.descriptors import Readers, Tail
 from serai.wire.process import Child, Launch
 
+log = logging.getLogger("serai.agents")
+
 _READ = 65536
 
 
@@ -238,9 +240,6 @@ class _Writer:
 
     def _build_error(self) -> SeraiError:
         return Closed("it has ended", who=self._who)
-
-
-log = logging.getLogger("serai.agents")
 
 
 class FakeProcess(ProcessHandle):

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from serai.agents.drivers.claude.installation import InstallLocations, find_rejection
 from serai.agents.drivers.claude.launch import build_command_line
 from serai.agents.drivers.claude.options import ClaudeOptions, build_environment, exclude_project
-from serai.agents.drivers.claude.program import InstallLocations, find_rejection
 from serai.agents.factory import agent as open_agent
 from serai.agents.session import Session
 from serai.compat.agentboot.codec import (

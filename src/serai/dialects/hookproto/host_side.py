@@ -27,7 +27,7 @@ LONGEST_PATH = 4096
 LONGEST_NAME = 255
 # Above it comes only -1, which means "leave it" to chown.
 HIGHEST_ID = 2**32 - 2
-# What the kernel and the porter have in a box; a hook could put itself in their place.
+# What the kernel and the box server have in a box; a hook could put itself in their place.
 RESERVED = (("proc",), ("sys",), ("dev",), ("run", "llmbox"))
 
 Warn = Callable[[str], None]

@@ -101,7 +101,7 @@ class ZotGuest:
         self._watch = self.channel.watch  # these three are looked at for every call
         self._ask_tool = self.host_side.call_tool
         self._tool_time = limits.tool
-        self._mail = SendQueue(self.channel, self._encode_event, self._waits_for, limits)
+        self._send_queue = SendQueue(self.channel, self._encode_event, self._waits_for, limits)
 
     # -- what the host asks ------------------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class ZotGuest:
         waiter: asyncio.Future[ToolResult] = self._loop.create_future()
         asked, frame = self._ask_tool(call.name, call.arguments, monotonic(), self._tool_time, waiter)
         try:
-            self._mail.request(frame, asked)  # the write counts against the deadline of the call (spec zot 5.4, ours)
+            self._send_queue.request(frame, asked)  # the write counts against the deadline of the call (spec zot 5.4, ours)
         except BaseException:
             self.host_side.forget(asked)
             raise
@@ -149,7 +149,7 @@ class ZotGuest:
         return neutral.read_verdict(stage, await self._ask(asked, frame), asked_about)
 
     def tell(self, event: Event) -> None:
-        self._mail.tell(event)
+        self._send_queue.tell(event)
 
     def press(self, panel: str, key: str, text: str = "") -> None:
         self._send_message(messages.PanelKey(panel_id=panel, key=key, text=text))
@@ -205,7 +205,7 @@ class ZotGuest:
         return self.host_side.next_deadline()
 
     def handle_loss(self, cause: SeraiError) -> None:
-        self._mail.close()
+        self._send_queue.close()
         begun = self.host_side.phase
         for call in self.host_side.lose():
             self._fail(call, cause.for_call(call.id))
@@ -333,7 +333,7 @@ class ZotGuest:
 
     async def _ask(self, asked: PendingCall[str], frame: bytes) -> Any:
         try:
-            self._mail.request(frame, asked)
+            self._send_queue.request(frame, asked)
             self.channel.wake_by(asked.deadline)
             return await asked.waiter
         except BaseException:
@@ -343,7 +343,7 @@ class ZotGuest:
     def _send_message(self, message: messages.FromHost) -> None:
         """Something nobody waits for an answer to; a guest that is gone or full misses it."""
         try:
-            self._mail.request(encode(message))
+            self._send_queue.request(encode(message))
         except SeraiError as error:
             self._context.log.remark(f"{type(message).__name__} was not sent: {error}")
 
@@ -387,7 +387,7 @@ class ZotGuest:
 
     async def _send_shutdown(self) -> None:
         async with asyncio.timeout(max(self._limits.stop_polite - _LEAST, 0)):  # one that does not read gets the rest of its time
-            await self._mail.flush()  # the last events of a run are not lost (spec zot 4.3, ours)
+            await self._send_queue.flush()  # the last events of a run are not lost (spec zot 4.3, ours)
             await self.channel.send_farewell(encode(messages.Shutdown()))
 
 

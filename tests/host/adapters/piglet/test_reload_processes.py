@@ -193,7 +193,7 @@ async def test_it_waits_half_a_second_after_the_last_change(tmp_path: Path) -> N
     folder, usual = weather(tmp_path, "one"), Limits().reload_wait
     assert usual == 0.5
     async with open_host(tmp_path, folder, watch=True) as host:
-        assert host._hot._watcher._debounce == usual
+        assert host._hot_reload._watcher._debounce == usual
         with (folder / "guest").open("a") as file:
             file.write("\n# changed\n")
         last, guest = asyncio.get_running_loop().time(), host.guest("weather")

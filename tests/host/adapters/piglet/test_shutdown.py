@@ -198,8 +198,8 @@ async def test_the_watcher_goes_first_then_all_guests_at_once_and_all_are_waited
         assert seen == [[(GuestState.READY, True), (GuestState.READY, True)]]
         assert [child.status for child in children] == [ExitStatus(code=0)] * 2
         assert not any(map(lives, pids))
-        assert host._hot._watcher._thread is not None
-        assert not host._hot._watcher._thread.is_alive()
+        assert host._hot_reload._watcher._thread is not None
+        assert not host._hot_reload._watcher._thread.is_alive()
 
 
 async def test_a_house_that_is_closed_starts_nobody(tmp_path: Path, spawner: PlainSpawner) -> None:

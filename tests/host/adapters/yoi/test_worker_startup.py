@@ -158,7 +158,7 @@ sys.path[:0] = sys.argv[1:3]
 libc = ctypes.CDLL(None, use_errno=True)
 def check(result):
     if result < 0: raise OSError(ctypes.get_errno(), "no")
-from program.confine import filter_calls, give_up_files, set_resource_limit
+from program.confinement import filter_calls, give_up_files, set_resource_limit
 held = give_up_files()
 set_resource_limit("NPROC", 0)
 sealed = filter_calls()
@@ -181,7 +181,7 @@ os._exit(0)
 _BEHIND = """
 import ctypes, errno, fcntl, os, sys
 sys.path[:0] = sys.argv[1:3]
-from program.confine import filter_calls, give_up_files
+from program.confinement import filter_calls, give_up_files
 give_up_files()
 if not filter_calls(compiler=sys.argv[3] == "compiler"): print("unknown"); sys.stdout.flush(); os._exit(0)
 """

@@ -24,8 +24,8 @@ import msgspec
 
 from serai.agents.driver import JudgeCall, NeedsApproval
 from serai.agents.drivers.claude.connection import ClaudeConnection
+from serai.agents.drivers.claude.installation import is_newer
 from serai.agents.drivers.claude.options import ClaudeOptions
-from serai.agents.drivers.claude.program import is_newer
 from serai.agents.drivers.claude.turns import EventSequencer
 from serai.agents.event_hub import EventHub
 from serai.dialects.claude import messages

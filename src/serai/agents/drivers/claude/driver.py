@@ -44,6 +44,8 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import stop_child
 from serai.wire.stream import Oversize
 
+log = logging.getLogger("serai.agents")
+
 
 def decode_object(raw: msgspec.Raw) -> dict[str, Any]:
     """An answer that should be an object."""
@@ -53,8 +55,6 @@ def decode_object(raw: msgspec.Raw) -> dict[str, Any]:
         return {}
     return value if isinstance(value, dict) else {}
 
-
-log = logging.getLogger("serai.agents")
 
 _ENDED = ("exited", "no_result")  # after these another process may go on
 _WAITED = frozenset({"local_agent", "local_workflow"})  # what a run is not over without (spec agents 2.11)
@@ -79,7 +79,7 @@ class Claude(Driver):
         self._play: PromptTurn | None = None
         self._background: AgentTurn | None = None
         self._initialized: asyncio.Future[msgspec.Raw] | None = None
-        self._guarding = GuardCheck(context.judge is not None)
+        self._guard_check = GuardCheck(context.judge is not None)
         self._over: SeraiError | None = None  # why nothing more can be asked of it
         self._silence = SilenceTimer(context.limits)
         self._costs = CostCounter()
@@ -126,7 +126,7 @@ class Claude(Driver):
             self.update_options(permission_mode=self.translator.mode)
         self.tool_server = ToolServer(self.context.tools, self._emit, self.context.limits.tool_result)
         self.translator = FrameTranslator(self.tool_server.tools)
-        self._guarding, self._costs, self._state, self._queued = GuardCheck(self.context.judge is not None), CostCounter(), "", 0
+        self._guard_check, self._costs, self._state, self._queued = GuardCheck(self.context.judge is not None), CostCounter(), "", 0
         over, self._over = self._over, None
         try:
             await self._start(hub, sequencer, deadlines)
@@ -141,10 +141,10 @@ class Claude(Driver):
         self._silence.first_by = 0.0
         error = done.exception()
         if error is None:
-            self._reject_unguarded(self._guarding.check_reply(decode_object(done.result())))
+            self._reject_unguarded(self._guard_check.check_reply(decode_object(done.result())))
         elif self._over is None and isinstance(error, AgentFailed):
             log.warning("claude: %s", error)
-            self._reject_unguarded(self._guarding.check_refusal(str(error)))
+            self._reject_unguarded(self._guard_check.check_refusal(str(error)))
         elif self._over is None and isinstance(error, SeraiError) and not isinstance(error, PeerGone):
             self._give_up(error)
 
@@ -333,7 +333,9 @@ class Claude(Driver):
         """A turn begins, which may be one of its own."""
         assert self._hub is not None
         assert self._sequencer is not None
-        self._reject_unguarded(self._guarding.check_version(frame.claude_code_version or ""))  # before the model is asked anything
+        self._reject_unguarded(
+            self._guard_check.check_version(frame.claude_code_version or "")
+        )  # before the model is asked anything
         if frame.session_id and frame.session_id != self.session_id:  # a fork, or the newest of this folder
             self.session_id = self._hub.session = frame.session_id
             self._emit(SessionStarted(session=frame.session_id))

@@ -21,6 +21,7 @@ import msgspec
 
 from serai.agents.driver import Interceptors, JudgeCall, NoInterceptors, Prompt
 from serai.agents.drivers.claude.approvals import HOOK
+from serai.agents.drivers.claude.installation import find_claude
 from serai.agents.drivers.claude.options import (
     BYPASS,
     MODES,
@@ -30,7 +31,6 @@ from serai.agents.drivers.claude.options import (
     exclude_project,
     merge_settings,
 )
-from serai.agents.drivers.claude.program import find_program
 from serai.errors import BadSettings, NotAllowed
 from serai.limits import AgentLimits
 from serai.model.contributions import PromptSection
@@ -38,6 +38,8 @@ from serai.model.tools import ToolBox
 from serai.wire.channel import Tap
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch, Spawner, stop_child
+
+log = logging.getLogger("serai.agents")
 
 launch_log = logging.getLogger("serai.agents.claude")
 
@@ -246,9 +248,6 @@ def _error(message: str, hint: str) -> BadSettings:
     return BadSettings(message, who="claude", hint=hint)
 
 
-log = logging.getLogger("serai.agents")
-
-
 @dataclass(slots=True, kw_only=True)
 class ClaudeLaunch:
     """`spawner` starts the process; one of our own is closed with the last session that uses it."""
@@ -279,7 +278,7 @@ class ClaudeLaunch:
         env = build_environment(self.environ, options, self.cwd)
         check_launch(options, env, self.cwd)
         spawner = self.spawner or self._get_spawner()
-        program = await find_program(options, self.environ, limits=self.limits, configured=self.program, spawner=spawner)
+        program = await find_claude(options, self.environ, limits=self.limits, configured=self.program, spawner=spawner)
         if text is None:
             argv = build_command_line(program.path, options, cwd=self.cwd)
         else:

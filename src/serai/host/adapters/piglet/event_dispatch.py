@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from serai.dialects.piglet.messages import ActionResult
 from serai.errors import FrameTooBig, SeraiError
-from serai.host.adapters.piglet.conversation import to_guest_args
+from serai.host.adapters.piglet.provider_streams import to_guest_args
 from serai.limits import HostLimits
 from serai.model import events
 from serai.model.approvals import Approval

@@ -20,8 +20,8 @@ from serai.dialects.piglet.methods import Method, decode_result
 from serai.dialects.piglet.service_messages import HostSetConversationMessagesParams
 from serai.errors import BadFrame, Closed, LimitHit, PeerGone, PeerTimeout, Refused, SeraiError
 from serai.host.adapter import StartContext, find_start_hint
-from serai.host.adapters.piglet.conversation import ProviderStreams, fold_keys, from_compact, to_compact, to_guest_args
 from serai.host.adapters.piglet.event_dispatch import EventDispatcher
+from serai.host.adapters.piglet.provider_streams import ProviderStreams, fold_keys, from_compact, to_compact, to_guest_args
 from serai.host.adapters.piglet.transport import DeferredActions, DeferredTap, GuestRegistrations, GuestWire, Way, WireChoice, drain
 from serai.host.guest_log import escape_remark
 from serai.host.send_queue import SendQueue
@@ -196,7 +196,7 @@ class PigletGuest:
         for side in sides:
             side.later = DeferredActions() if side.way == "stdio" and len(sides) > 1 else None
         self._wire: GuestWire = sides[0]
-        self._ways = WireChoice(child, sides, context.log)
+        self._wire_choice = WireChoice(child, sides, context.log)
         self._noise = drain(child, context.log, context.deadlines) if ways == ("fd",) else None
 
     def _open_side(self, way: Way, tap: DeferredTap | None) -> GuestWire:
@@ -226,7 +226,7 @@ class PigletGuest:
         about, manifest = self._context.about, self._context.manifest
         params = messages.InitializeParams(messages.PROTOCOL_VERSION, about.cwd, self._context.config)
         try:
-            self._wire, answer = await self._ways.wait_for_answer(params, self._limits.hello)
+            self._wire, answer = await self._wire_choice.wait_for_answer(params, self._limits.hello)
         except Refused as error:  # FIX-8
             raise Refused(f"initialize {self._name}: {error.message}", code=error.code, who=self._context.who) from None
         except PeerTimeout as error:
@@ -242,7 +242,7 @@ class PigletGuest:
             raise self._build_closed_error(lost)
         self._log_greeting(answer, manifest.version)
         self._started = True
-        del self._ways  # and all that was kept of the side which did not answer
+        del self._wire_choice  # and all that was kept of the side which did not answer
 
     def _log_greeting(self, answer: Raw, version: str) -> None:
         """Its own name and version are only told: the manifest's count (spec piglet 3)."""

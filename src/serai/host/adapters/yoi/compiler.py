@@ -159,7 +159,7 @@ class CompiledCodeCache:
 
 
 _CORE = b"\x00asm\x01\x00\x00\x00"
-_REFUSED = 3  # exit status of `program/compile.py`: the component is at fault
+_REFUSED = 3  # exit status of `program/compiler.py`: the component is at fault
 _UNWRITTEN = 4  # the disk is
 _AGAIN = 0.02  # seconds: between two looks whether another has compiled it meanwhile; a lock cannot be waited for without a thread
 _LARGE = 1 * MIB
@@ -243,7 +243,7 @@ async def _compile(
     try:
         try:
             args = (str(bounds.address_space), str(bounds.memory), str(int(bounds.seconds * 2) + 1))
-            argv = build_command("compile", "fuel" if fuel else "plain", *args)
+            argv = build_command("compiler", "fuel" if fuel else "plain", *args)
             child = await spawner.spawn(Launch(argv=argv, env={}, cwd="/", who=f"compiling {who}", stdout=output))
         finally:
             os.close(output)

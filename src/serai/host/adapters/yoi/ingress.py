@@ -36,6 +36,8 @@ from serai.plugins.untrusted_text import format_timestamp
 if TYPE_CHECKING:
     from serai.host.adapters.yoi.guest import YoiGuest
 
+log = logging.getLogger("serai.host")
+
 _SECONDS = 5.0  # to open one, and to send on it; also of one wait for a frame, as a peer's pings are counted for each
 _BYE = 1.0  # seconds for a peer to answer our good-bye
 _PREFIX = "websocket:"
@@ -218,9 +220,6 @@ class HostWebSockets:
         self._instance.note(DiagnosticKind.WEBSOCKET_ERROR, text)
 
 
-log = logging.getLogger("serai.host")
-
-
 class _Waiting:
     """One queued event: since when, and who wants to know what becomes of it."""
 
@@ -239,7 +238,7 @@ class _Waiting:
             self.outcome.set_result(report)
 
 
-class _Turn:
+class _Delivery:
     """A call that waits for its turn in the worker, and whether that has come."""
 
     answer: asyncio.Future[str]
@@ -261,7 +260,7 @@ class IngressDispatcher:
         self._waiting: deque[_Waiting] = deque()  # beside the instance's queue
         self._consumer: asyncio.Task[None] | None = None  # there while there is something to bring
         self._room = asyncio.Event()
-        self._turn: _Turn | None = None
+        self._turn: _Delivery | None = None
         self._over = False
 
     def begin(self) -> None:
@@ -355,7 +354,7 @@ class IngressDispatcher:
         guest = self._guest
         worker = guest.worker
         assert worker is not None
-        turn = self._turn = _Turn()
+        turn = self._turn = _Delivery()
         text = messages.encode_event(event)
         turn.answer = worker.call("handle-ingress", (event.ingress_name, text), guest.bounds.ingress, begun=turn.mark_begun)
         try:

@@ -23,7 +23,7 @@ from wasmtime import Engine, Store, WasmtimeError
 from wasmtime.component import Component, Linker
 
 from .component import HOST, PREFIX, SUFFIX, ComponentRejected, DirectCalls, check, choose_calls
-from .confine import filter_calls, give_up_files, raise_stack, set_resource_limit
+from .confinement import filter_calls, give_up_files, raise_stack, set_resource_limit
 from .engine import RESERVED, make_engine
 
 _READ = 1 << 16

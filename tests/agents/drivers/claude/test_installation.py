@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.drivers.claude import program as claude_program
-from serai.agents.drivers.claude.options import ClaudeOptions
-from serai.agents.drivers.claude.program import (
+from serai.agents.drivers.claude import installation
+from serai.agents.drivers.claude.installation import (
     UNKNOWN,
     InstallLocations,
     ProgramFile,
     VersionCache,
     _iter_platforms,
-    find_program,
+    find_claude,
     find_rejection,
     is_newer,
     parse_banner,
@@ -26,6 +25,7 @@ from serai.agents.drivers.claude.program import (
     read_recorded_version,
     resolve_native,
 )
+from serai.agents.drivers.claude.options import ClaudeOptions
 from serai.errors import BadSettings, NoAgent
 from serai.limits import Limits
 from serai.wire.plain_process import PlainSpawner
@@ -110,7 +110,7 @@ async def test_a_program_that_says_it_is_another_is_not_taken(tmp_path: Path) ->
     assert await VersionCache().get(str(old), {}, limits=Limits()) == "1.0.0"
     env = environ(tmp_path, tmp_path / "a")
     program(tmp_path / ".local" / "bin" / "claude", says="Claude CLI v1.0.0")
-    found = await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
+    found = await find_claude(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
     assert (found.source, found.version) == ("installed", "1.0.0")
 
 
@@ -170,7 +170,7 @@ async def test_the_desktop_application_is_never_taken(tmp_path: Path, place: str
     desktop = program(tmp_path / place / "claude")
     env = environ(tmp_path / "home", desktop.parent)
     with pytest.raises(NoAgent, match="Desktop application"):
-        await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
+        await find_claude(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
     link = tmp_path / "bin" / "claude"
     link.parent.mkdir()
     link.symlink_to(desktop)
@@ -214,11 +214,11 @@ def test_a_version_that_is_written_beside_the_file_needs_no_process(tmp_path: Pa
 async def test_one_alone_is_taken_without_asking_it(tmp_path: Path) -> None:
     file = program(tmp_path / "bin" / "claude")
     env = environ(tmp_path, file.parent)
-    found = await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
+    found = await find_claude(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
     assert found == ProgramFile(str(file), "", "PATH")
     assert count_runs(file) == 0
     assert (
-        await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache(), probe=True)
+        await find_claude(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache(), probe=True)
     ).version == "2.1.300"
 
 
@@ -229,12 +229,12 @@ async def test_the_newest_is_taken_and_the_path_wins_a_tie(tmp_path: Path) -> No
     program(tmp_path / "usr" / "bin" / "claude", "2.1.8")
     env = environ(tmp_path, on_path.parent)
     versions = VersionCache()
-    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=versions) == ProgramFile(
+    assert await find_claude(ClaudeOptions(), env, places=places(env, tmp_path), versions=versions) == ProgramFile(
         str(home), "2.1.10", "installed"
     )
     program(on_path, "2.1.10")
     versions.invalidate()
-    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=versions) == ProgramFile(
+    assert await find_claude(ClaudeOptions(), env, places=places(env, tmp_path), versions=versions) == ProgramFile(
         str(on_path), "2.1.10", "PATH"
     )
 
@@ -243,7 +243,7 @@ async def test_the_newest_is_taken_and_the_path_wins_a_tie(tmp_path: Path) -> No
 async def test_the_usual_places(tmp_path: Path, place: str) -> None:
     file = program(tmp_path / place / "claude")
     env = environ(tmp_path)
-    assert (await find_program(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
+    assert (await find_claude(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
 
 
 async def test_on_the_path_the_other_name_counts_too_and_links_are_followed(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ async def test_on_the_path_the_other_name_counts_too_and_links_are_followed(tmp_
     link.parent.mkdir()
     link.symlink_to(file)
     env = environ(tmp_path, link.parent)
-    assert (await find_program(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
+    assert (await find_claude(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
 
 
 async def test_a_projects_own_packages_and_the_folder_itself_are_not_searched(
@@ -263,7 +263,7 @@ async def test_a_projects_own_packages_and_the_folder_itself_are_not_searched(
     monkeypatch.chdir(tmp_path / "project")
     env = {"HOME": str(tmp_path), "PATH": f"{tmp_path}/project/node_modules/.bin::bin:."}
     with pytest.raises(NoAgent):
-        await find_program(
+        await find_claude(
             ClaudeOptions(),
             env,
             places=InstallLocations(env, package="none", beside=str(tmp_path / "x"), machine=(str(tmp_path / "usr"),)),
@@ -276,7 +276,7 @@ async def test_the_program_inside_the_wheel_is_found_without_importing_it(tmp_pa
     (package / "__init__.py").write_text("raise SystemExit('it was imported')")
     monkeypatch.syspath_prepend(tmp_path / "site")
     env = environ(tmp_path)
-    found = await find_program(ClaudeOptions(use_bundled=True), env, places=places(env, tmp_path, package="claude_agent_sdk"))
+    found = await find_claude(ClaudeOptions(use_bundled=True), env, places=places(env, tmp_path, package="claude_agent_sdk"))
     assert found == ProgramFile(str(file), "", "bundled")
     assert "claude_agent_sdk" not in sys.modules
 
@@ -286,7 +286,7 @@ async def test_an_application_may_have_it_beside_itself(tmp_path: Path, place: s
     (tmp_path / "beside").mkdir()
     file = program(tmp_path / place / "claude")
     env = environ(tmp_path)
-    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(file), "", "bundled")
+    assert await find_claude(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(file), "", "bundled")
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -297,13 +297,13 @@ async def test_of_npms_packages_the_program_itself_is_taken(tmp_path: Path, nest
     link.parent.mkdir(parents=True)
     link.symlink_to(wrapper)
     env = environ(tmp_path, link.parent)
-    assert (await find_program(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(wrapper)
+    assert (await find_claude(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(wrapper)
     around = modules / "@anthropic-ai" / "claude-code" / "node_modules" if nested else modules
     platform = npm(around, f"claude-code-{next(_iter_platforms())}", "2.1.325", "claude")
-    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(platform), "2.1.325", "PATH")
+    assert await find_claude(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(platform), "2.1.325", "PATH")
     assert resolve_native(str(platform)) == str(platform)
     link.unlink()
-    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(
+    assert await find_claude(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(
         str(platform), "2.1.325", "installed"
     )
 
@@ -315,11 +315,11 @@ async def test_npms_roots(tmp_path: Path, place: str, more: bool) -> None:
     file = npm(tmp_path / place, f"claude-code-{next(_iter_platforms())}", "2.1.325", "claude")
     npm(tmp_path / place, "claude-code", "2.1.325", "bin/claude.exe")
     env = environ(tmp_path, **({"npm_config_prefix": str(tmp_path / "n")} if more else {}))
-    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(file), "2.1.325", "installed")
+    assert await find_claude(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(file), "2.1.325", "installed")
     if more:
         program(tmp_path / "n" / "bin" / "npm")
         env = environ(tmp_path, tmp_path / "n" / "bin")
-        assert (await find_program(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
+        assert (await find_claude(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
 
 
 # -- what somebody says -----------------------------------------------------------------------------------------------------------
@@ -331,39 +331,39 @@ async def test_a_path_that_is_set_is_the_one_and_is_looked_at_before(tmp_path: P
     program(tmp_path / "bin" / "claude", "9.0.0")
     env = environ(tmp_path, tmp_path / "bin", CLAUDE_CLI_PATH=str(tmp_path / "bin" / "claude"))
     versions = VersionCache()
-    assert await find_program(ClaudeOptions(path=str(mine)), env, versions=versions) == ProgramFile(str(mine), "1.0.0", "options")
-    assert await find_program(ClaudeOptions(), env, configured="~/mine", versions=versions) == ProgramFile(
+    assert await find_claude(ClaudeOptions(path=str(mine)), env, versions=versions) == ProgramFile(str(mine), "1.0.0", "options")
+    assert await find_claude(ClaudeOptions(), env, configured="~/mine", versions=versions) == ProgramFile(
         str(mine), "1.0.0", "settings"
     )
     assert count_runs(mine) == 1
     program(mine, says="1.0.0 (Claude)")
     versions.invalidate()
     with pytest.raises(NoAgent, match="something else than Claude Code") as raised:
-        await find_program(ClaudeOptions(path=str(mine)), env, versions=versions)
+        await find_claude(ClaudeOptions(path=str(mine)), env, versions=versions)
     assert raised.value.who == "claude"
     for path, why in ((str(tmp_path / "none"), "does not exist"), ("mine", "not an absolute path"), (str(tmp_path), "not a file")):
         with pytest.raises(NoAgent, match=why):
-            await find_program(ClaudeOptions(path=path), env, versions=versions)
+            await find_claude(ClaudeOptions(path=path), env, versions=versions)
         with pytest.raises(NoAgent, match=f"\\[agents.claude\\].*{why}"):
-            await find_program(ClaudeOptions(), env, configured=path, versions=versions)
+            await find_claude(ClaudeOptions(), env, configured=path, versions=versions)
 
 
 @pytest.mark.parametrize("name", ["claude", "anthropic"])
 async def test_the_bare_name_as_a_path_means_whichever_there_is(tmp_path: Path, name: str) -> None:
     file = program(tmp_path / "bin" / "claude")
     env = environ(tmp_path, file.parent)
-    assert (await find_program(ClaudeOptions(path=name), env, places=places(env, tmp_path))).path == str(file)
+    assert (await find_claude(ClaudeOptions(path=name), env, places=places(env, tmp_path))).path == str(file)
 
 
 @pytest.mark.req("agents.rule.52")
 async def test_the_variable_is_taken_or_is_an_error(tmp_path: Path) -> None:
     file = program(tmp_path / "bin" / "claude")
     env = environ(tmp_path, file.parent)
-    found = await find_program(ClaudeOptions(), {**env, "CLAUDE_CLI_PATH": str(file)}, versions=VersionCache())
+    found = await find_claude(ClaudeOptions(), {**env, "CLAUDE_CLI_PATH": str(file)}, versions=VersionCache())
     assert found == ProgramFile(str(file), "2.1.300", "CLAUDE_CLI_PATH")
     for bad in (str(tmp_path / "missing"), str(program(tmp_path / "else", says="1.0.0 (Claude)")), "claude"):
         with pytest.raises(NoAgent, match="CLAUDE_CLI_PATH") as raised:
-            await find_program(
+            await find_claude(
                 ClaudeOptions(), {**env, "CLAUDE_CLI_PATH": bad}, places=places(env, tmp_path), versions=VersionCache()
             )
         assert "CLAUDE_CLI_PATH" in raised.value.hint
@@ -381,14 +381,14 @@ async def test_the_bundled_and_the_global_one_cannot_both_be_meant(tmp_path: Pat
     ]
     for options, variables in both:
         with pytest.raises(BadSettings, match="cannot both be meant"):
-            await find_program(options, variables, places=places(env, tmp_path))
+            await find_claude(options, variables, places=places(env, tmp_path))
     for options, variables, file in (
         (ClaudeOptions(use_bundled=True), env, bundled),
         (ClaudeOptions(), {**env, "CLAUDE_USE_BUNDLED": "1"}, bundled),
         (ClaudeOptions(use_global=True), env, installed),
         (ClaudeOptions(), {**env, "CLAUDE_USE_GLOBAL": "1"}, installed),
     ):
-        assert (await find_program(options, variables, places=places(env, tmp_path))).path == str(file)
+        assert (await find_claude(options, variables, places=places(env, tmp_path))).path == str(file)
 
 
 async def test_where_there_is_none_it_says_where_it_looked_and_how_to_have_it(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ async def test_where_there_is_none_it_says_where_it_looked_and_how_to_have_it(tm
     broken = program(tmp_path / ".local" / "bin" / "claude", body="exit 1")
     other = program(tmp_path / "usr" / "bin" / "claude", says="1.0.0 (Claude)")
     with pytest.raises(NoAgent) as raised:
-        await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
+        await find_claude(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
     error = raised.value
     assert error.who == "claude"
     for part in (
@@ -415,16 +415,16 @@ async def test_where_there_is_none_it_says_where_it_looked_and_how_to_have_it(tm
 async def test_what_programs_said_can_be_forgotten(tmp_path: Path) -> None:
     file = program(tmp_path / "claude")
     for _ in range(2):
-        await find_program(ClaudeOptions(path=str(file)), environ(tmp_path))
+        await find_claude(ClaudeOptions(path=str(file)), environ(tmp_path))
     assert count_runs(file) == 1
-    claude_program.invalidate()
-    await find_program(ClaudeOptions(path=str(file)), environ(tmp_path))
+    installation.invalidate()
+    await find_claude(ClaudeOptions(path=str(file)), environ(tmp_path))
     assert count_runs(file) == 2
 
 
 async def test_a_program_is_asked_in_the_cleaned_environment(tmp_path: Path) -> None:
     file = program(tmp_path / "claude", body=f'env > "{tmp_path}/env"')
-    await find_program(
+    await find_claude(
         ClaudeOptions(path=str(file)), environ(tmp_path, CLAUDECODE="1", GITHUB_TOKEN="t", NODE_PATH="/n"), versions=VersionCache()
     )
     names = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}

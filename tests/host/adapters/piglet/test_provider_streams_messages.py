@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from serai.dialects.piglet.messages import CompactMessage
-from serai.host.adapters.piglet.conversation import encode_untagged, from_compact, read_message, to_compact, to_guest_args
+from serai.host.adapters.piglet.provider_streams import encode_untagged, from_compact, read_message, to_compact, to_guest_args
 from serai.model.events import Usage
 from serai.model.provider import MessageOrigin, ModelMessage
 from serai.model.tools import ImageBlock, TextBlock, ToolCall

@@ -313,7 +313,7 @@ def invalidate() -> None:
     VERSIONS.invalidate()
 
 
-async def find_program(
+async def find_claude(
     options: ClaudeOptions,
     environ: Mapping[str, str],
     *,

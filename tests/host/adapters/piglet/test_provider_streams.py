@@ -29,7 +29,7 @@ from serai.errors import (
     Refused,
     SeraiError,
 )
-from serai.host.adapters.piglet.conversation import ProviderStreams, build_params
+from serai.host.adapters.piglet.provider_streams import ProviderStreams, build_params
 from serai.limits import Limits
 from serai.model.events import Usage
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelMessage, ModelOptions, ModelRequest

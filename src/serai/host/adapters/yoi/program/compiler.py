@@ -9,7 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from .confine import filter_calls, give_up_files, set_resource_limit
+from .confinement import filter_calls, give_up_files, set_resource_limit
 from .engine import HEADER, make_engine
 
 REFUSED = 3  # exit status: the component is at fault
