@@ -36,11 +36,16 @@ def body(api: Api, prompt: str, *, stream: bool = False, tools: tuple[str, ...] 
 
 
 class Clients:
-    """Both SDKs, bound to one server. They do not try again."""
+    """Both SDKs, bound to one server. They do not try again, and read no certificates: the server speaks plain HTTP."""
 
     def __init__(self, server: FakeModels, key: str = "fake-key", *, timeout: float = 20.0) -> None:
-        self.anthropic = anthropic.AsyncAnthropic(base_url=server.url, api_key=key, max_retries=0, timeout=timeout)
-        self.openai = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, timeout=timeout)
+        plain = anthropic.DefaultAsyncHttpxClient(verify=False), openai.DefaultAsyncHttpxClient(verify=False)
+        self.anthropic = anthropic.AsyncAnthropic(
+            base_url=server.url, api_key=key, max_retries=0, timeout=timeout, http_client=plain[0]
+        )
+        self.openai = openai.AsyncOpenAI(
+            base_url=f"{server.url}/v1", api_key=key, max_retries=0, timeout=timeout, http_client=plain[1]
+        )
 
     async def close(self) -> None:
         await self.anthropic.close()

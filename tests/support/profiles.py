@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 __all__ = ["PROFILES", "examples", "load_profile"]
 
 # The share of a test's examples that a profile tries. Tests state their number for `deep`.
-PROFILES = {"quick": 0.04, "ci": 0.15, "deep": 1.0}
+PROFILES = {"quick": 0.04, "ci": 0.08, "deep": 1.0}
 FEWEST = 5
 
 _profile = os.environ.get("HYPOTHESIS_PROFILE", "ci")

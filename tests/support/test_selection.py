@@ -39,7 +39,7 @@ def test_a_program_that_is_missing_skips_the_test(monkeypatch: pytest.MonkeyPatc
         needs.require("typescript")
 
 
-@pytest.mark.parametrize(("profile", "numbers"), [("quick", [2, 5, 60]), ("ci", [2, 15, 225]), ("deep", [2, 100, 1500])])
+@pytest.mark.parametrize(("profile", "numbers"), [("quick", [2, 5, 60]), ("ci", [2, 8, 120]), ("deep", [2, 100, 1500])])
 def test_a_profile_sets_the_share_of_the_examples(monkeypatch: pytest.MonkeyPatch, profile: str, numbers: list[int]) -> None:
     monkeypatch.setattr(profiles, "_profile", profile)
     assert [profiles.examples(number) for number in (2, 100, 1500)] == numbers
