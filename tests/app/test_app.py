@@ -77,7 +77,7 @@ async def test_a_mark_between_two_turns_is_found_by_the_model_in_memory_and_on_d
         assert "[Request interrupted: by a guest]" in repr(stored.read_messages())
 
 
-async def test_to_quit_is_a_wish_and_whoever_opened_the_house_closes_it(tmp_path: Path) -> None:
+async def test_quit_is_a_request_and_the_caller_that_opened_the_app_closes_it(tmp_path: Path) -> None:
     async with open_app(tmp_path) as app:
         assert not app.quitting.is_set()
         assert await app.submit("/quit") is None

@@ -173,7 +173,7 @@ async def test_what_a_session_took_counts_when_it_goes_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.req("app.services.keys")
-async def test_no_secret_is_in_the_repr_of_a_house(tmp_path: Path) -> None:
+async def test_no_secret_is_in_the_repr_of_a_runtime(tmp_path: Path) -> None:
     environ = {**build_environ(tmp_path), "ANTHROPIC_API_KEY": "sk-ant-very-secret"}
     async with open_app(tmp_path, environ=environ) as app:
         assert "sk-ant-very-secret" not in repr(app.runtime) + repr(app)

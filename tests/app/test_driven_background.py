@@ -224,7 +224,7 @@ async def test_what_is_withdrawn_in_a_later_turn_is_taken_back_too(tmp_path: Pat
 
 
 @pytest.mark.req("app.driven.withdrawn")
-async def test_at_the_end_of_the_house_nobody_is_asked_any_more(tmp_path: Path) -> None:
+async def test_nobody_is_asked_once_the_app_closes(tmp_path: Path) -> None:
     harness, person = Harness(tmp_path, Script().init().raw(side("r1")).result("first")), Slow()
     async with harness.opened(surface=person) as app:
         await app.submit("go")

@@ -79,14 +79,14 @@ async def test_exec_takes_a_time_limit_of_its_own(control: BoxClient) -> None:
     await asyncio.to_thread(wait_until, lambda: not find_by_argument(word))
 
 
-async def test_a_limit_of_the_house_holds_where_the_caller_sets_none(server: ServerProcess) -> None:
+async def test_the_client_s_own_limit_holds_where_the_caller_sets_none(server: ServerProcess) -> None:
     control = BoxClient(str(server.address), limits=Limits().but(box_exec=0.3))
     assert (await control.exec(["sleep", "1000"])).timed_out
     control.close()
 
 
 @pytest.mark.req("hooks.scenario.porter-10")
-async def test_what_the_porter_refuses_is_refused_with_its_words(control: BoxClient) -> None:
+async def test_what_the_box_server_refuses_is_refused_with_its_words(control: BoxClient) -> None:
     with pytest.raises(Refused, match="box:test: command is required"):
         await control.exec([])
     with pytest.raises(Refused, match="port 70000 out of range"):
@@ -121,7 +121,7 @@ async def test_the_path_of_the_socket_may_be_long(tmp_path: Path) -> None:
         control.close()
 
 
-async def test_a_porter_that_dies_fails_every_call_at_once(control: BoxClient, server: ServerProcess) -> None:
+async def test_a_box_server_that_dies_fails_every_call_at_once(control: BoxClient, server: ServerProcess) -> None:
     stream = await control.stream(["cat"])
     calls = [asyncio.create_task(control.exec(["sleep", "1000"])) for _ in range(5)]
     await asyncio.sleep(0)  # they have begun

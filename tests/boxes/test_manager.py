@@ -81,7 +81,7 @@ async def test_a_script_has_five_minutes_by_default(harness: Harness, tmp_path: 
 
 
 @pytest.mark.req("hooks.rule.4-script")
-def test_a_porter_that_is_told_no_time_gives_a_script_its_own_of_five_minutes(tmp_path: Path) -> None:
+def test_a_box_server_that_is_told_no_time_gives_a_script_its_own_of_five_minutes(tmp_path: Path) -> None:
     """The one that is asked here has less, or we should have to wait."""
     assert box_server.SCRIPT_TIME == 300 * 10**9
     hasty = "from serai.boxes.programs import box_server; box_server.SCRIPT_TIME = 300_000_000; main("

@@ -235,7 +235,7 @@ async def _wait_until_no_processes(box: Box) -> None:
 
 @pytest.mark.req("hooks.box.porter-killed")
 @pytest.mark.parametrize("keep", [False, True], ids=["owned", "kept"])
-async def test_a_killed_porter_ends_its_box_with_its_hooks(harness: Harness, keep: bool) -> None:
+async def test_a_killed_box_server_ends_its_box_with_its_hooks(harness: Harness, keep: bool) -> None:
     async with harness.boxes(hooks=[harness.mint]) as boxes:
         box = await boxes.create("web", kept=keep)
         running = asyncio.create_task(box.exec("sleep 1000"))
@@ -249,7 +249,7 @@ async def test_a_killed_porter_ends_its_box_with_its_hooks(harness: Harness, kee
         assert (harness.tokens, harness.left(), harness.events) == ([], [], ["box.create", "box.destroy"])
 
 
-async def test_a_porter_killed_while_its_script_runs_fails_the_create(harness: Harness) -> None:
+async def test_a_box_server_killed_while_its_script_runs_fails_the_create(harness: Harness) -> None:
     async with harness.boxes(hooks=[harness.mint]) as boxes:
         making = asyncio.create_task(boxes.create("web", script=b"#!/bin/sh\nexec sleep 1000\n"))
         async with asyncio.timeout(30):

@@ -71,7 +71,7 @@ async def test_a_backend_that_cannot_be_listed_gets_no_box_and_no_hook_runs(
 
 
 @pytest.mark.req("hooks.scenario.manager-03")
-async def test_a_porter_that_refuses_the_files_takes_the_box_down(harness: Harness) -> None:
+async def test_a_box_server_that_refuses_the_files_takes_the_box_down(harness: Harness) -> None:
     async with harness.boxes(hooks=[harness.mint]) as boxes:
         with pytest.raises(SeraiError, match="/proc/nowhere"):
             await boxes.create("web", files=[BAD])

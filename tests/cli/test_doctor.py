@@ -83,7 +83,7 @@ def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Harness:
 
 
 @pytest.mark.req("app.doctor.page")
-def test_a_sound_house_has_nothing_broken_and_a_line_for_each_part(harness: Harness) -> None:
+def test_a_sound_installation_has_nothing_broken_and_a_line_for_each_part(harness: Harness) -> None:
     ran, page = harness("doctor"), harness.page()
     assert (ran.returncode, ran.stderr, page.status) == (0, "", 0)
     assert [line for line in ran.stdout.splitlines() if line and not line.startswith(" ")][:-2] == SECTIONS

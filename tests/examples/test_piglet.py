@@ -147,7 +147,7 @@ def test_the_glossary_learns_and_registers_anew(example: Example) -> None:
 # -- in Serai ---------------------------------------------------------------------------------------------------------------------
 
 
-async def test_all_of_them_live_in_one_house(example: Example, tmp_path: Path) -> None:
+async def test_all_of_them_run_in_one_host(example: Example, tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SERAI_HOME": str(tmp_path / "home")}
     folders = [example(name) for name in NAMES]
     async with Host.discover(tmp_path, guests=folders, installed=False, environ=environ) as host:

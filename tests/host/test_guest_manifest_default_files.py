@@ -147,7 +147,7 @@ def test_a_destination_that_leads_out_is_refused_before_anything_runs(harness: H
         *("extensions/weather/manifest.yaml", "extensions/weather/Guest.toml", "extensions/weather/a/extension.json"),
     ],
 )
-async def test_one_that_is_the_houses_or_anothers_is_not_put_and_told_and_the_guest_runs(tmp_path: Path, dest: str) -> None:
+async def test_a_name_of_ours_or_of_another_guest_is_reported_and_not_written_and_the_guest_runs(tmp_path: Path, dest: str) -> None:
     folder = weather(tmp_path, PROMPT | {"dest": dest}, PROMPT, tools={"look": "fog"})
     async with open_host(tmp_path, folder) as host:
         assert (await host.call_tool("look")).text == "fog"

@@ -127,7 +127,7 @@ async def test_esc_and_ctrl_c_close_the_panel_and_never_reach_the_guest_as_keys(
 
 
 @pytest.mark.req("zot.edge.31", "zot.rule.4.6-esc")
-async def test_esc_of_the_house_closes_the_panel_before_it_clears_the_notes(tmp_path: Path) -> None:
+async def test_our_esc_closes_the_panel_before_it_clears_the_notes(tmp_path: Path) -> None:
     async with open_host(tmp_path, write_painter(tmp_path, "a")) as host:
         host.context.notify("info", "a note")
         await host.run_command("open a", "p")

@@ -321,7 +321,9 @@ async def test_the_caller_may_answer_once_and_who_is_second_is_told(kept: Decisi
 
 
 @pytest.mark.req("policy.pending.once")
-async def test_the_caller_who_comes_after_another_process_is_told_although_the_desk_has_not_looked_yet(kept: DecisionStore) -> None:
+async def test_the_caller_who_comes_after_another_process_is_told_although_the_approver_has_not_looked_yet(
+    kept: DecisionStore,
+) -> None:
     surface = AskedSurface(lambda _: block())
     at = make_approver(surface, decisions=kept)
     deciding = await start_deciding(at, surface)

@@ -71,7 +71,7 @@ async def test_every_group_is_there_and_answers_in_json(tmp_path: Path) -> None:
         assert await ask("credentials", "key", provider="anthropic") == {"key": ""}
 
 
-async def test_a_guest_is_nobody_until_the_house_knows_it(tmp_path: Path) -> None:
+async def test_a_guest_has_no_services_until_the_runtime_knows_it(tmp_path: Path) -> None:
     async with open_asker(tmp_path, granted=None) as ask:
         for group in GROUPS:
             with pytest.raises(Refused, match="is not granted"):

@@ -12,8 +12,7 @@ from serai.errors import BadRequest
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import HeadlessSurface, ScriptedSurface
-from serai.policy import Approver as PolicyDesk
-from serai.policy import CallContext, Policy
+from serai.policy import Approver, CallContext, Policy
 from serai.policy.rules import Rules
 from tests.support.app.service_requests import GUEST, ServiceCaller
 
@@ -118,8 +117,8 @@ async def test_where_nobody_is_every_dialog_is_dismissed_at_once() -> None:
     assert person.shown == []
 
 
-async def test_a_desk_that_reaches_nobody_dismisses_too() -> None:
-    caller = PolicyDesk(Policy(Rules()), HeadlessSurface())
+async def test_an_approver_that_reaches_nobody_dismisses_too() -> None:
+    caller = Approver(Policy(Rules()), HeadlessSurface())
 
     async def ask(question: Question) -> Decision:
         return (await caller.ask(question, CallContext(cwd="/"))).decision
@@ -130,12 +129,12 @@ async def test_a_desk_that_reaches_nobody_dismisses_too() -> None:
         await caller.close()
 
 
-async def test_at_a_real_desk_a_person_answers_and_silence_dismisses() -> None:
+async def test_with_a_real_approver_a_person_answers_and_silence_dismisses() -> None:
     def yes(request: Approval | Question) -> Decision:
         return Answer({"Send?": "yes"})
 
     surface = ScriptedSurface([yes, lambda _: Answer({})])
-    caller = PolicyDesk(Policy(Rules()), surface, limits=Limits().but(approval=5.0))
+    caller = Approver(Policy(Rules()), surface, limits=Limits().but(approval=5.0))
 
     async def ask(question: Question) -> Decision:
         return (await caller.ask(question, CallContext(cwd="/"))).decision

@@ -88,7 +88,7 @@ def test_a_program_that_cannot_be_run_is_told_as_a_shell_does(server: ServerProc
 
 
 @pytest.mark.req("hooks.rule.3.6-environment")
-def test_a_command_sees_its_own_environment_and_nothing_of_the_porter_s(server: ServerProcess) -> None:
+def test_a_command_sees_its_own_environment_and_nothing_of_the_box_server_s(server: ServerProcess) -> None:
     def env(**more: object) -> list[str]:
         return sorted(str(server.ask("exec", cmd=["env"], **more)["stdout"]).splitlines())
 

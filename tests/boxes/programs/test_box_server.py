@@ -98,7 +98,7 @@ def test_dial_to_a_port_that_cannot_be_is_refused(server: ServerProcess, port: i
         server.ask("dial", port=port)
 
 
-def test_signals_reach_every_process_of_the_box_but_the_porter(server: ServerProcess) -> None:
+def test_signals_reach_every_process_of_the_box_but_the_box_server(server: ServerProcess) -> None:
     with server.connect() as wire:
         wire.ask("exec", cmd=["/bin/sh", "-c", "sleep 1000 & echo $$ $!; wait"], stream=True)
         pids = [int(pid) for pid in wire.read_packet()[1].split()]
@@ -108,7 +108,7 @@ def test_signals_reach_every_process_of_the_box_but_the_porter(server: ServerPro
     assert server.ask("hello")["porter"] == 1
 
 
-def test_no_signal_from_the_box_ends_the_porter(server: ServerProcess) -> None:
+def test_no_signal_from_the_box_ends_the_box_server(server: ServerProcess) -> None:
     server.ask("hello")  # it is ready for them
     answer = server.sh(f"for s in HUP INT QUIT USR1 USR2 ALRM TERM CHLD; do kill -$s {server.process.pid}; done; kill -TERM $$")
     assert answer["signal"] == signal.SIGTERM  # which a command has as usual
@@ -118,7 +118,7 @@ def test_no_signal_from_the_box_ends_the_porter(server: ServerProcess) -> None:
 SUBREAPER = f"import ctypes; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); {BOOT}"
 
 
-def test_orphans_that_come_to_the_porter_are_reaped(tmp_path: Path) -> None:
+def test_orphans_that_come_to_the_box_server_are_reaped(tmp_path: Path) -> None:
     with start_server(tmp_path, boot=SUBREAPER) as server:
         answer = server.sh("for i in $(seq 200); do (sh -c 'echo $$' &); done")
         orphans = {int(pid) for pid in answer["stdout"].split()}
@@ -202,7 +202,7 @@ box_server.main(sys.argv[1:])
 """
 
 
-def test_nothing_is_imported_once_the_porter_serves(tmp_path: Path, listener: socket.socket) -> None:
+def test_nothing_is_imported_once_the_box_server_serves(tmp_path: Path, listener: socket.socket) -> None:
     with start_server(tmp_path, boot=WATCHED) as server:
         server.ask("init", files=[file("/a/ä", b"x", Mode=0o644)], env=["Ä=ö"], init_script=b64(b"#!/bin/sh\necho \xff; kill $$\n"))
         server.sh("printf '\\377'; echo ü", stdin=b64(b"x"), env={"É": "è"}, cwd="/root", timeout=10**10)
@@ -235,7 +235,7 @@ def test_nothing_is_imported_once_the_porter_serves(tmp_path: Path, listener: so
         }  # the class of the scanner's error: not found, no harm done
 
 
-def test_a_porter_without_a_place_in_its_box_starts_commands_in_its_root(tmp_path: Path) -> None:
+def test_a_box_server_without_a_place_in_its_box_starts_commands_in_its_root(tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         for place in ("workspace", "root"):
             (server.root / place).rmdir()

@@ -263,7 +263,7 @@ def test_a_file_of_a_hook_takes_the_place_of_a_link(server: ServerProcess, tmp_p
     assert (tmp_path / "outside").read_text() == "mine"
 
 
-def test_no_link_leads_what_is_written_into_a_descriptor_of_the_porter(tmp_path: Path) -> None:
+def test_no_link_leads_what_is_written_into_a_descriptor_of_the_box_server(tmp_path: Path) -> None:
     """As in a box over a base tree that somebody else made: there links are followed, to folders."""
     tree = file_tree.BoxFileTree("/")
     (tmp_path / "real").mkdir()

@@ -114,7 +114,7 @@ def test_durations_are_written_as_the_reference_does(nanoseconds: int, text: str
     assert format_duration(nanoseconds) == text
 
 
-def test_a_porter_imports_little(tmp_path: Path) -> None:
+def test_a_box_server_imports_little(tmp_path: Path) -> None:
     """Every box waits for these imports; regular expressions and enumerations alone would double them."""
     program = f"import sys; sys.path.insert(0, {SOURCES!r}); import serai.boxes.programs.box_server; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
@@ -187,7 +187,7 @@ def test_data_that_is_no_object_is_an_error(server: ServerProcess) -> None:
         assert wire.ask("hello")["porter"] == 1
 
 
-def test_no_nonsense_ends_a_porter(tmp_path: Path) -> None:
+def test_no_nonsense_ends_a_box_server(tmp_path: Path) -> None:
     values = st.none() | st.booleans() | st.integers(-10, 70000) | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
     names = sorted({name for _, known in VERBS.values() for name in known})
     with start_server(tmp_path) as server:

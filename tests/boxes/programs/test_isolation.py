@@ -96,7 +96,7 @@ def test_a_box_does_not_see_the_processes_of_the_machine(launch: BoxLauncher, wa
 
 @pytest.mark.req("hooks.box.porter-safe")
 @namespaces
-def test_the_porter_cannot_be_killed_or_looked_into_from_its_box(launch: BoxLauncher, way: Way) -> None:
+def test_the_box_server_cannot_be_killed_or_looked_into_from_its_box(launch: BoxLauncher, way: Way) -> None:
     box = launch(way)
     assert box.sh("kill -9 1; kill -TERM 1; kill -INT 1; kill -HUP 1; kill -USR1 1; echo alive").stdout == "alive\n"
     for path in ("mem", "environ", "fd/0", "root/etc", "cwd/x", "exe"):

@@ -62,7 +62,7 @@ def test_a_box_has_a_name_a_root_and_a_place_to_work(launch: BoxLauncher, way: W
 
 
 @own
-def test_a_porter_shows_nothing_of_the_machine_in_its_command_line(launch: BoxLauncher, way: Way) -> None:
+def test_a_box_server_shows_nothing_of_the_machine_in_its_command_line(launch: BoxLauncher, way: Way) -> None:
     box = launch(way)
     shown = box.sh("tr -d '\\0' < /proc/1/cmdline; echo; cat /proc/1/comm").stdout.split()
     assert shown == ["porter", "porter"]
@@ -115,7 +115,7 @@ def test_a_launcher_that_is_killed_leaves_nothing(launch: BoxLauncher, way: Way)
 
 @all_ways
 @pytest.mark.req("hooks.naive.29")
-def test_a_porter_that_is_killed_takes_its_box_along_and_the_launcher_says_so(launch: BoxLauncher, way: Way) -> None:
+def test_a_box_server_that_is_killed_takes_its_box_along_and_the_launcher_says_so(launch: BoxLauncher, way: Way) -> None:
     box = launch(way)
     word = box.left_running()
     kill(box.pid)
@@ -266,7 +266,7 @@ def test_a_log_has_a_limit_over_all_lives_of_its_box(tmp_path: Path) -> None:
 
 @all_ways
 @pytest.mark.needs("root")
-def test_a_porter_cannot_fill_the_disk_with_its_log(launch: BoxLauncher, way: Way) -> None:
+def test_a_box_server_cannot_fill_the_disk_with_its_log(launch: BoxLauncher, way: Way) -> None:
     box = launch(way)
     assert os.readlink(f"/proc/{box.pid}/fd/2").startswith("pipe:")
     with open(f"/proc/{box.pid}/fd/2", "wb", buffering=0) as said:
@@ -279,7 +279,7 @@ def test_a_porter_cannot_fill_the_disk_with_its_log(launch: BoxLauncher, way: Wa
 
 
 @pytest.mark.req("hooks.box.next-start")
-def test_what_a_box_left_for_the_loader_of_programs_is_not_loaded_into_its_next_porter(launch: BoxLauncher) -> None:
+def test_what_a_box_left_for_the_loader_of_programs_is_not_loaded_into_its_next_box_server(launch: BoxLauncher) -> None:
     """Bubblewrap's box server is a Python that runs in the box; others are forked."""
     way = Way("bwrap", False)
     folder = launch.folder(way)

@@ -1,4 +1,4 @@
-"""Whole houses whose agent is a scripted Claude Code: a real process that asks as the program does."""
+"""Whole apps whose agent is a scripted Claude Code: a real process that asks as the program does."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ async def test_the_watcher_goes_first_then_all_guests_at_once_and_all_are_waited
         assert not host._hot_reload._watcher._thread.is_alive()
 
 
-async def test_a_house_that_is_closed_starts_nobody(tmp_path: Path, spawner: PlainSpawner) -> None:
+async def test_a_closed_host_starts_no_guest(tmp_path: Path, spawner: PlainSpawner) -> None:
     async with open_host(tmp_path, write(tmp_path, "weather"), spawner=spawner) as host:
         guest = host.guest("weather")
         await host.close()
