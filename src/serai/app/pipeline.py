@@ -1,6 +1,6 @@
 """The one path of every tool call and every approval (docs/design-rules.md, "The path of a call"):
 
-    deny rules → interceptors (block or rewrite, in order) → policy on the final arguments → a person, if it says "ask" → decision
+    deny rules → interceptors (block or rewrite, in order) → schema → policy on the final arguments → a person if "ask" → decision
 
 A rewrite never escapes: the rules judge what an interceptor or a person made of a call, and the interceptors see what a person
 made of it. What was judged is what runs: a person is shown a copy.

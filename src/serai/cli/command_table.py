@@ -57,7 +57,7 @@ class LazyCommand(click.Command):
 
 
 class RootGroup(click.Group):
-    """Lets a Ctrl-C through to `serai.cli.command_table`, which ends the command with it."""
+    """Lets a Ctrl-C through to `serai.cli.main`, which ends the command with it."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
