@@ -42,9 +42,9 @@ def write_guard(tmp_path: Path, body: str, **manifest: object) -> Path:
             "its answer to event_intercept tool_call had 5000",
         ),
     ],
-    ids=["silent", "dies", "nonsense", "oversize"],
+    ids=["time-out", "crash", "bad answer", "oversize"],
 )
-async def test_a_guard_without_a_usable_answer_refuses(tmp_path: Path, body: str, why: str) -> None:
+async def test_a_guard_that_times_out_crashes_or_answers_badly_denies_the_call(tmp_path: Path, body: str, why: str) -> None:
     limits = {**SLOW_RESTART, "intercept": 0.2 if "pass" in body else 30.0}
     async with open_host(tmp_path, make(tmp_path, ECHO), write_guard(tmp_path, body), limits=limits) as host:
         result = await host.call_tool("echo")

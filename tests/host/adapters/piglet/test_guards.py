@@ -47,7 +47,9 @@ def guard(tmp_path: Path, *, before: Answer = None, after: Answer = None, **more
     ids=["crash", "time-out", "bad answer", "an error"],
 )
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_guard_without_a_usable_answer_blocks(tmp_path: Path, answer: Answer, limit: float, why: str, when: str) -> None:
+async def test_a_guard_that_times_out_crashes_or_answers_badly_denies_the_call(
+    tmp_path: Path, answer: Answer, limit: float, why: str, when: str
+) -> None:
     """Also of a result: who is no guard is passed over there."""
     strict: Any = {when: answer}
     limits = {**SLOW_RESTART, "intercept": limit}
