@@ -145,9 +145,7 @@ async def test_when_it_is_killed_its_calls_are_cancelled(environ: dict[str, str]
         await asyncio.wait_for(box.begun.get(), START)
         child.send_signal(number)
         assert await asyncio.wait_for(box.cancelled.get(), PROMPTLY) == ""
-        assert (
-            await asyncio.wait_for(child.wait(), START) == -number
-        )  # by the signal itself: a handler of Python's may come too late
+        assert await asyncio.wait_for(child.wait(), START) == -number  # by itself: a handler of Python's may come too late
 
 
 @pytest.mark.req("app.mcp.attach")

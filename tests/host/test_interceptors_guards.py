@@ -44,7 +44,7 @@ def write_guard(tmp_path: Path, body: str, **manifest: object) -> Path:
     ],
     ids=["time-out", "crash", "bad answer", "oversize"],
 )
-async def test_a_guard_that_times_out_crashes_or_answers_badly_denies_the_call(tmp_path: Path, body: str, why: str) -> None:
+async def test_a_guard_that_crashes_times_out_or_answers_badly_blocks(tmp_path: Path, body: str, why: str) -> None:
     limits = {**SLOW_RESTART, "intercept": 0.2 if "pass" in body else 30.0}
     async with open_host(tmp_path, make(tmp_path, ECHO), write_guard(tmp_path, body), limits=limits) as host:
         result = await host.call_tool("echo")

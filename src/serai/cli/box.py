@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 ID = click.argument("box_id", metavar="ID")
 # All that comes after the ID is the command's, also what looks like an option.
 _COMMAND = {"allow_interspersed_args": False}
-# What the porter's refusals end with.
+# What the box server's refusals end with.
 _MISSING = tuple(map(os.strerror, (errno.ENOENT, errno.ENOTDIR)))
 _NO_FILE = "is not a regular file"
 # Serai itself could not do it: no status of a command's own, and what `env` and others use for the same.
@@ -108,7 +108,7 @@ async def _exec(box_id: str, argv: list[str], *, timeout: float | None, **wishes
 
 
 async def _exec_json(box_id: str, argv: list[str], *, timeout: float | None, **wishes: Any) -> int:
-    from serai.boxes.programs.box_command import OutputHead  # so it is cut as the porter cuts it
+    from serai.boxes.programs.box_command import OutputHead  # so it is cut as the box server cuts it
 
     printed = OutputHead()
     try:
@@ -254,7 +254,7 @@ def _open_source(source: str) -> Iterator[tuple[bytes | BinaryIO, int]]:
 
 
 async def _put(box_id: str, data: bytes | BinaryIO, target: str, name: str, mode: int) -> ExitCode:
-    """What the porter will not replace may be a folder: then a file goes into it, by its name."""
+    """What the box server will not replace may be a folder: then a file goes into it, by its name."""
     async with _open_box(box_id, "put") as box:
         try:
             await box.control.put(target, data, mode=mode)
@@ -314,7 +314,7 @@ def _run(main: Coroutine[Any, Any, int]) -> None:
 
     try:
         status = event_loop.run(main)
-    except Refused as error:  # by the porter: there is no such program, or it cannot be executed
+    except Refused as error:  # by the box server: there is no such program, or it cannot be executed
         _print_line(f"serai: {error.message}")
         status = _get_error_status(error)
     except SeraiError as error:
@@ -325,7 +325,7 @@ def _run(main: Coroutine[Any, Any, int]) -> None:
 
 
 def _get_error_status(error: Refused) -> int:
-    """The status for what the porter could not start, as a shell has it."""
+    """The status for what the box server could not start, as a shell has it."""
     return 127 if error.message.endswith(_MISSING) else 126
 
 

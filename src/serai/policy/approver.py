@@ -262,7 +262,7 @@ class Approver:
 
     async def _ask_person(self, one: _Waiting, situation: CallContext, seconds: float) -> ApprovalOutcome:
         self._waiting.append(one)
-        follower = _start(self._follow_request(one, situation, seconds), self._followers, f"keep {one.request.id}")
+        follower = _start(self._follow_request(one, situation, seconds), self._followers, f"follow {one.request.id}")
         try:
             ruling = await self._wait(one, seconds)
             if one.written.done():

@@ -284,10 +284,10 @@ def test_commands_of_a_plain_box_are_found_when_everybody_around_them_is_dead(la
     ]
     word = box.left_running()
     left = find_by_argument(word)
-    supervisor = process_tree.read_process(box.pid)
-    assert supervisor is not None
+    server = process_tree.read_process(box.pid)
+    assert server is not None
     os.kill(left[0], signal.SIGSTOP)
-    everybody = (supervisor.parent, box.process.pid, box.pid)
+    everybody = (server.parent, box.process.pid, box.pid)
     for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped, none of them does anything about the others
         for pid in everybody:
             with contextlib.suppress(ProcessLookupError):  # the box server dies with its supervisor

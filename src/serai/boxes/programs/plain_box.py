@@ -52,16 +52,16 @@ def start_plain(config: Config, listener: int) -> LaunchedBox:
     root = os.path.join(config["folder"], "root")
     _prepare_folders(config["ids"])
     shake = Handshake()
-    server_pid, tell = os.pipe()
+    pid_pipe, tell = os.pipe()
     prctl(PrctlOption.CHILD_SUBREAPER, 1)
     supervisor = os.fork()
     if supervisor == 0:
-        os.close(server_pid)
+        os.close(pid_pipe)
         _run_supervisor(config, root, listener, shake, tell)
     os.close(tell)
     box = PlainBox(config, supervisor, shake)
-    box.pid = int(os.read(server_pid, 16) or b"0")
-    os.close(server_pid)
+    box.pid = int(os.read(pid_pipe, 16) or b"0")
+    os.close(pid_pipe)
     shake.start_child(box, lambda: join_cgroups(config["cgroups"], box.pid))
     return box
 

@@ -47,7 +47,7 @@ def guard(tmp_path: Path, *, before: Answer = None, after: Answer = None, **more
     ids=["crash", "time-out", "bad answer", "an error"],
 )
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_guard_that_times_out_crashes_or_answers_badly_denies_the_call(
+async def test_a_guard_that_crashes_times_out_or_answers_badly_blocks(
     tmp_path: Path, answer: Answer, limit: float, why: str, when: str
 ) -> None:
     """Also of a result: who is no guard is passed over there."""

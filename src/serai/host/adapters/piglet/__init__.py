@@ -1,7 +1,7 @@
 """The adapter of the dialect `piglet`: an extension on a child's descriptors 3 and 4, or on its standard streams.
 
 `guest` is a running extension and its requests to host services, `transport` chooses the wire, `event_dispatch` sends events,
-`conversation` translates messages and the streams of a guest's models.
+`provider_streams` translates messages and the streams of a guest's models.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class IngressDispatcher:
         self._waiting: deque[_Waiting] = deque()  # beside the instance's queue
         self._consumer: asyncio.Task[None] | None = None  # there while there is something to bring
         self._room = asyncio.Event()
-        self._turn: _Delivery | None = None
+        self._delivery: _Delivery | None = None
         self._over = False
 
     def begin(self) -> None:
@@ -354,17 +354,17 @@ class IngressDispatcher:
         guest = self._guest
         worker = guest.worker
         assert worker is not None
-        turn = self._turn = _Delivery()
+        delivery = self._delivery = _Delivery()
         text = messages.encode_event(event)
-        turn.answer = worker.call("handle-ingress", (event.ingress_name, text), guest.bounds.ingress, begun=turn.mark_begun)
+        delivery.answer = worker.call("handle-ingress", (event.ingress_name, text), guest.bounds.ingress, begun=delivery.mark_begun)
         try:
-            return await turn.answer
+            return await delivery.answer
         except PeerTimeout as error:
             text = self._instance.mark_timed_out(event, guest.bounds.ingress)
             guest.fail(error)
             raise reword(error, text) from error
         except SeraiError as error:
-            if not turn.begun:  # it never saw it: the next life does
+            if not delivery.begun:  # it never saw it: the next life does
                 guest.fail(error)  # a worker to whom nothing can be sent serves nobody; else this life is over already
                 raise self._record_undelivered(event, guest.over or error) from None
             raise self._record_failure(event, error) from error
@@ -437,8 +437,8 @@ class IngressDispatcher:
         """This life is over. What it had not seen waits for the next one; whoever asked for a report is told now."""
         self._over = True
         self._room.set()
-        if (turn := self._turn) is not None and not turn.begun and not turn.answer.done():
-            turn.answer.set_exception(Closed("it was stopped", who=self._guest.who))
+        if (delivery := self._delivery) is not None and not delivery.begun and not delivery.answer.done():
+            delivery.answer.set_exception(Closed("it was stopped", who=self._guest.who))
         self._owned.cancel()
         for waiting in self._waiting:
             waiting.settle(Closed("the plugin ended before it saw the event", who=self._guest.who))
