@@ -7,6 +7,7 @@ Lines are counted as `wc -l` counts them. A commit that raises a ceiling does no
 from __future__ import annotations
 
 import ast
+import signal
 import tomllib
 from collections import Counter, defaultdict
 from functools import cache
@@ -109,13 +110,11 @@ def main() -> None:
     classes, helpers = names()
     for name, where in classes.items():
         print(f"  {name}: {', '.join(where)}")
-    print("\nhelpers written twice")
-    for where in helpers.values():
-        print(f"  {', '.join(where)}")
-    print(
-        "\nseconds on the machine that wrote the ceilings:", ", ".join(f"{name} {count}" for name, count in most["seconds"].items())
-    )
+    print("\nhelpers written twice", *(f"  {', '.join(where)}" for where in helpers.values()), sep="\n")
+    seconds = ", ".join(f"{name} {count}" for name, count in most["seconds"].items())
+    print("\nseconds on the machine that wrote the ceilings:", seconds)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `make tree | head`
     main()
